@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "actor/actor_tracer.h"
 #include "actor/local_workers.h"
 #include "metrics/workers.h"
 #include "telemetry/log.h"
@@ -23,11 +24,6 @@ constexpr Nanos kHealthyLife = 30 * kSecond;
 // A worker that left so many health checks in a row unanswered is not ready. One may be late because the machine is
 // busy.
 constexpr int kUnansweredMax = 3;
-
-telemetry::Tracer tracer() {
-  static const telemetry::Tracer of_actor = telemetry::get_tracer("tuft.actor");
-  return of_actor;
-}
 
 Nanos now() {
   return system_clock().monotonic();
@@ -201,7 +197,7 @@ void SupervisedActorImpl::await_worker() {
 // Runs one life from start to end. Returns false if it ended because stop() was called.
 bool SupervisedActorImpl::live(uint64_t incarnation) {
   if (!source_->available()) return true;  // another place of the base model took the worker that was there
-  auto span = tracer().start_span(
+  auto span = actor_tracer().start_span(
       "worker.start", {.attributes = {{"tuft.base_model", spec_.base_model}, {"tuft.worker.generation", incarnation}},
                        .parent = trace_});
   const telemetry::ContextScope scope(span.context());

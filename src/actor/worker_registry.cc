@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <utility>
 
+#include "actor/actor_tracer.h"
 #include "actor/channel.h"
 #include "base/check.h"
 #include "base/utf8.h"
@@ -16,11 +17,6 @@ namespace {
 
 constexpr size_t kTextMax = 256;
 constexpr size_t kLauncherEntriesMax = 16;
-
-telemetry::Tracer tracer() {
-  static const telemetry::Tracer of_actor = telemetry::get_tracer("tuft.actor");
-  return of_actor;
-}
 
 // The worker holds the token, so it is not a stranger; but what it says is shown, so it must be short.
 std::string shortened(const std::string& text) {
@@ -261,12 +257,13 @@ worker::v1::JoinResponse WorkerRegistry::accept(const worker::v1::JoinRequest& r
     }
     ++place->joining;
   }
-  auto span = tracer().start_span("worker.join", {.attributes = {{"tuft.base_model", place->model.base_model},
-                                                                 {"tuft.worker.id", shortened(request.worker_id())},
-                                                                 {"tuft.worker.host", shortened(request.host())},
-                                                                 {"tuft.worker.pid", request.pid()},
-                                                                 {"client.address", address}},
-                                                  .parent = {}});
+  auto span =
+      actor_tracer().start_span("worker.join", {.attributes = {{"tuft.base_model", place->model.base_model},
+                                                               {"tuft.worker.id", shortened(request.worker_id())},
+                                                               {"tuft.worker.host", shortened(request.host())},
+                                                               {"tuft.worker.pid", request.pid()},
+                                                               {"client.address", address}},
+                                                .parent = {}});
   for (const std::string& flag : place->model.flags) response.add_flags(flag);
   response.set_telemetry(options_.telemetry);
   response.set_proof_file(options_.proof_file);

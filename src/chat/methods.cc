@@ -10,7 +10,7 @@
 namespace tuft::chat {
 namespace {
 
-constexpr size_t kNowhere = std::string_view::npos;
+constexpr size_t kNotFound = std::string_view::npos;
 
 using Text = const std::string&;
 using Arguments = const CallArguments&;
@@ -50,7 +50,7 @@ std::vector<std::string_view> split_at(std::string_view text, std::string_view s
   size_t at = 0;
   while (out.size() < limit) {
     const size_t found = find_text(text, separator, at);
-    if (found == kNowhere) break;
+    if (found == kNotFound) break;
     out.push_back(text.substr(at, found - at));
     at = found + separator.size();
   }
@@ -62,7 +62,7 @@ Result<Value> split(Budget& budget, Text text, Arguments arguments) {
   TUFT_ASSIGN(const Values values,
               bind("split", arguments, {{"sep", Value(None{})}, {"maxsplit", Value(int64_t{-1})}}));
   TUFT_ASSIGN(const int64_t maxsplit, integer_argument(values[1], "split: maxsplit"));
-  const size_t limit = maxsplit < 0 ? kNowhere : static_cast<size_t>(maxsplit);
+  const size_t limit = maxsplit < 0 ? kNotFound : static_cast<size_t>(maxsplit);
   TUFT_TRY(budget.scan(text.size()));
   std::vector<std::string_view> pieces;
   if (values[0].is<None>()) {
@@ -163,7 +163,7 @@ Result<Value> replace_text(Budget& budget, std::string_view text, std::string_vi
   TUFT_TRY(budget.scan(text.size()));
   std::string out;
   size_t at = 0;
-  for (size_t found = find_text(text, old, 0); found != kNowhere; found = find_text(text, old, at)) {
+  for (size_t found = find_text(text, old, 0); found != kNotFound; found = find_text(text, old, at)) {
     TUFT_TRY(budget.allocate(found - at + with.size()));
     out += text.substr(at, found - at);
     out += with;

@@ -73,7 +73,7 @@ Result<Value> fallback(Budget&, const Value& input, const CallArguments& argumen
   return replace ? values[0] : input;
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr FilterEntry kSelectionFilters[] = {
     {"d", fallback},
     {"default", fallback},
     {"map", map},
@@ -86,7 +86,7 @@ constexpr FilterEntry kFilters[] = {
 }  // namespace
 
 std::span<const FilterEntry> selection_filters() {
-  return kFilters;
+  return kSelectionFilters;
 }
 
 }  // namespace tuft::chat

@@ -11,7 +11,7 @@
 namespace tuft::chat {
 namespace {
 
-const Value kNone = None{};
+const Value kNotGiven = None{};
 
 Result<Value> length(Budget& budget, const Value& input, const CallArguments& arguments) {
   TUFT_TRY(bind("length", arguments, {}));
@@ -47,7 +47,7 @@ Result<Value> last(Budget& budget, const Value& input, const CallArguments& argu
 
 Result<Value> reverse(Budget& budget, const Value& input, const CallArguments& arguments) {
   TUFT_TRY(bind("reverse", arguments, {}));
-  if (input.text() != nullptr) return get_slice(budget, input, kNone, kNone, Value(int64_t{-1}));
+  if (input.text() != nullptr) return get_slice(budget, input, kNotGiven, kNotGiven, Value(int64_t{-1}));
   TUFT_ASSIGN(Values items, items_of(budget, input));
   std::ranges::reverse(items);
   if (input.is<std::shared_ptr<Iterator>>()) return make_list(budget, std::move(items));
@@ -86,7 +86,7 @@ Result<Value> sorted(Budget& budget, std::vector<Keyed> items, bool reverse) {
 Result<Value> sort(Budget& budget, const Value& input, const CallArguments& arguments) {
   TUFT_ASSIGN(
       const Values values,
-      bind("sort", arguments, {{"reverse", Value(false)}, {"case_sensitive", Value(false)}, {"attribute", kNone}}));
+      bind("sort", arguments, {{"reverse", Value(false)}, {"case_sensitive", Value(false)}, {"attribute", kNotGiven}}));
   if (values[2].text() != nullptr && values[2].text()->find(',') != std::string::npos) {
     return unsupported_here("sort by several attributes");
   }
@@ -107,7 +107,7 @@ Result<Value> dictsort(Budget& budget, const Value& input, const CallArguments& 
   if (input.dict() == nullptr) return template_error("dictsort of a " + std::string(input.type_name()));
   std::vector<Keyed> keyed;
   for (const auto& [name, value] : input.dict()->entries()) {
-    TUFT_ASSIGN(Value key, key_of(budget, name, kNone, false));
+    TUFT_ASSIGN(Value key, key_of(budget, name, kNotGiven, false));
     TUFT_ASSIGN(Value item, make_tuple(budget, {name, value}));
     keyed.push_back({std::move(key), std::move(item)});
   }
@@ -115,7 +115,8 @@ Result<Value> dictsort(Budget& budget, const Value& input, const CallArguments& 
 }
 
 Result<Value> unique(Budget& budget, const Value& input, const CallArguments& arguments) {
-  TUFT_ASSIGN(const Values values, bind("unique", arguments, {{"case_sensitive", Value(false)}, {"attribute", kNone}}));
+  TUFT_ASSIGN(const Values values,
+              bind("unique", arguments, {{"case_sensitive", Value(false)}, {"attribute", kNotGiven}}));
   TUFT_ASSIGN(const Values items, items_of(budget, input));
   Values seen;
   Values out;
@@ -141,7 +142,7 @@ Result<Value> items(Budget& budget, const Value& input, const CallArguments& arg
   return make_iterator(budget, std::move(pairs));
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr FilterEntry kSequenceFilters[] = {
     {"count", length},  {"dictsort", dictsort}, {"first", first},     {"items", items}, {"last", last},
     {"length", length}, {"list", list},         {"reverse", reverse}, {"sort", sort},   {"unique", unique},
 };
@@ -149,7 +150,7 @@ constexpr FilterEntry kFilters[] = {
 }  // namespace
 
 std::span<const FilterEntry> sequence_filters() {
-  return kFilters;
+  return kSequenceFilters;
 }
 
 }  // namespace tuft::chat

@@ -12,7 +12,7 @@
 namespace tuft::chat {
 namespace {
 
-const Value kNone = None{};
+const Value kNotGiven = None{};
 
 template <std::string (*Change)(std::string_view)>
 Result<Value> change(Budget& budget, const Value& input, const CallArguments& arguments) {
@@ -30,7 +30,7 @@ Result<Value> string(Budget& budget, const Value& input, const CallArguments& ar
 }
 
 Result<Value> trim(Budget& budget, const Value& input, const CallArguments& arguments) {
-  TUFT_ASSIGN(const Values values, bind("trim", arguments, {{"chars", kNone}}));
+  TUFT_ASSIGN(const Values values, bind("trim", arguments, {{"chars", kNotGiven}}));
   TUFT_ASSIGN(const std::string text, to_text(budget, input));
   if (values[0].is<None>()) return make_string(budget, std::string(strip(text, Side::kBoth)));
   TUFT_ASSIGN(const auto set, text_argument(values[0], "trim: chars"));
@@ -85,8 +85,9 @@ Result<Value> indent(Budget& budget, const Value& input, const CallArguments& ar
 }
 
 Result<Value> tojson(Budget& budget, const Value& input, const CallArguments& arguments) {
-  TUFT_ASSIGN(const Values values,
-              bind("tojson", arguments, {{"ensure_ascii", Value(false)}, {"indent", kNone}, {"separators", kNone}}));
+  TUFT_ASSIGN(
+      const Values values,
+      bind("tojson", arguments, {{"ensure_ascii", Value(false)}, {"indent", kNotGiven}, {"separators", kNotGiven}}));
   JsonStyle style;
   style.ascii_only = values[0].truthy();
   style.pretty = !values[1].is<None>();
@@ -121,7 +122,7 @@ Result<Value> integer(Budget& budget, const Value& input, const CallArguments& a
   return Value(static_cast<int64_t>(*number));
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr FilterEntry kTextFilters[] = {
     {"capitalize", change<capitalize>}, {"indent", indent},   {"int", integer}, {"join", join},
     {"lower", change<to_lower>},        {"replace", replace}, {"safe", string}, {"string", string},
     {"title", change<title_filter>},    {"tojson", tojson},   {"trim", trim},   {"upper", change<to_upper>},
@@ -130,7 +131,7 @@ constexpr FilterEntry kFilters[] = {
 }  // namespace
 
 std::span<const FilterEntry> text_filters() {
-  return kFilters;
+  return kTextFilters;
 }
 
 }  // namespace tuft::chat

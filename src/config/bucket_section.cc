@@ -1,6 +1,5 @@
 #include <cstdlib>
 #include <string>
-#include <system_error>
 
 #include "base/file.h"
 #include "config/sections.h"
@@ -12,13 +11,6 @@ constexpr size_t kFileBytesMax = 1 << 20;
 constexpr int kTimeoutMin = 5;
 constexpr int kTimeoutMax = 3600;
 constexpr int64_t kPartBytesMax = int64_t{1} << 30;  // a part is in memory while it is sent
-
-void read_file_key(MapReader& reader, std::string_view key, std::filesystem::path& path) {
-  std::string text;
-  if (!reader.text(key, text) || text.empty()) return;
-  std::error_code ignored;
-  path = std::filesystem::absolute(expand_user(text), ignored).lexically_normal();
-}
 
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);
@@ -49,8 +41,8 @@ void read_bucket(const Node* node, std::optional<BucketConfig>& config, Problems
   reader.text("name", settings.name);
   reader.text("prefix", settings.prefix);
   reader.boolean("path_style", settings.path_style);
-  read_file_key(reader, "credentials_file", config->credentials_file);
-  read_file_key(reader, "ca_file", config->ca_file);
+  reader.file("credentials_file", config->credentials_file);
+  reader.file("ca_file", config->ca_file);
   int64_t seconds = settings.timeout / kSecond;
   if (reader.integer("timeout_seconds", seconds, kTimeoutMin, kTimeoutMax)) settings.timeout = seconds * kSecond;
   reader.integer("part_bytes", settings.part_bytes, bucket::kPartBytesMin, kPartBytesMax);

@@ -13,9 +13,9 @@ namespace {
 
 constexpr std::string_view kOpen = "${";
 constexpr std::string_view kEnvironment = "oc.env:";
-constexpr size_t kDepthMax = 32;  // limits references to references and nested ${
+constexpr size_t kReferencesMax = 32;  // limits references to references and nested ${
 // Limits values that repeat other values: each, and all together.
-constexpr size_t kTextBytesMax = 1 << 16;
+constexpr size_t kFilledBytesMax = 1 << 16;
 constexpr size_t kAllTextBytesMax = 4 << 20;
 
 std::string_view trim(std::string_view text) {
@@ -47,7 +47,7 @@ class Interpolator {
     if (std::find(open_.begin(), open_.end(), &node) != open_.end()) {
       return fail(node, "this value refers to itself through ${...}");
     }
-    if (open_.size() >= kDepthMax) return fail(node, kTooDeep);
+    if (open_.size() >= kReferencesMax) return fail(node, kTooDeep);
     open_.push_back(&node);
     TUFT_ASSIGN(Expansion whole, expand(node, node.text));
     open_.pop_back();
@@ -71,7 +71,7 @@ class Interpolator {
   }
 
   Result<Expansion> expand(const Node& node, std::string_view text) {
-    if (depth_ >= 2 * kDepthMax) return fail(node, kTooDeep);
+    if (depth_ >= 2 * kReferencesMax) return fail(node, kTooDeep);
     ++depth_;
     Result<Expansion> result = expand_once(node, text);
     --depth_;
@@ -100,7 +100,7 @@ class Interpolator {
       result.from_environment |= part.from_environment;
       if (alone) return part;
       result.text->append(part.text.value_or("null"));
-      if (result.text->size() > kTextBytesMax) return fail(node, "with its ${...} filled in this value is too long");
+      if (result.text->size() > kFilledBytesMax) return fail(node, "with its ${...} filled in this value is too long");
       text.remove_prefix(close + 1);
     }
     return result;

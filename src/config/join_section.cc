@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <string>
-#include <system_error>
 
-#include "base/file.h"
 #include "base/secret_file.h"
 #include "config/sections.h"
 
@@ -12,13 +10,6 @@ namespace {
 constexpr int kLeaseMin = 3;
 constexpr int kLeaseMax = 600;
 constexpr int kKeepMax = 3600;
-
-void read_file_key(MapReader& reader, std::string_view key, std::filesystem::path& path) {
-  std::string text;
-  if (!reader.text(key, text) || text.empty()) return;
-  std::error_code ignored;
-  path = std::filesystem::absolute(expand_user(text), ignored).lexically_normal();
-}
 
 void check_access(MapReader& reader, const JoinConfig& join) {
   if (join.certificate.empty() != join.private_key.empty()) {
@@ -44,14 +35,14 @@ void read_join(const Node* node, ServerConfig& config, Problems& problems) {
   join.host = config.host;
   reader.text("host", join.host);
   reader.integer("port", join.port);
-  read_file_key(reader, "certificate", join.certificate);
-  read_file_key(reader, "private_key", join.private_key);
+  reader.file("certificate", join.certificate);
+  reader.file("private_key", join.private_key);
   if (join.certificate.empty() && join.private_key.empty()) {
     join.certificate = config.tls.certificate;
     join.private_key = config.tls.private_key;
   }
-  read_file_key(reader, "token_file", join.token_file);
-  read_file_key(reader, "worker_authority", join.worker_authority);
+  reader.file("token_file", join.token_file);
+  reader.file("worker_authority", join.worker_authority);
   reader.integer("lease_seconds", join.lease_seconds, kLeaseMin, kLeaseMax);
   reader.integer("keep_seconds", join.keep_seconds, 0, kKeepMax);
   if (join.port != 0) check_access(reader, join);

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/file.h"
 #include "config/nearest.h"
 
 namespace tuft::config {
@@ -117,6 +118,14 @@ bool MapReader::text(std::string_view key, std::string& out) {
   const Node* node = take_scalar(key, "a text");
   if (node == nullptr) return false;
   out = node->text;
+  return true;
+}
+
+bool MapReader::file(std::string_view key, std::filesystem::path& out) {
+  std::string named;
+  if (!text(key, named) || named.empty()) return false;
+  std::error_code ignored;
+  out = std::filesystem::absolute(expand_user(named), ignored).lexically_normal();
   return true;
 }
 

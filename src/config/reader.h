@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <set>
@@ -53,6 +54,9 @@ class MapReader {
   // Each of these sets `out` and returns true, or leaves `out` unchanged if the key is absent or wrong. A wrong value
   // is reported.
   bool text(std::string_view key, std::string& out);
+  // An empty path counts as absent. A relative one is completed with the working directory, `~` with the home
+  // directory.
+  bool file(std::string_view key, std::filesystem::path& out);
   bool boolean(std::string_view key, bool& out);
   bool number(std::string_view key, double& out);
   template <typename T>

@@ -8,6 +8,9 @@
 
 namespace tuft::join {
 
+// How long the handshakes of a connection may take, at each end.
+inline constexpr Nanos kJoinTimeout = 10 * kSecond;
+
 enum class End : uint8_t {
   kOpen,        // it has not ended
   kClosed,      // this end closed it

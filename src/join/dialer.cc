@@ -18,6 +18,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
 
+#include "join/connection.h"
 #include "join/io_thread.h"
 #include "join/message.h"
 #include "join/relay.h"
@@ -34,7 +35,6 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr Nanos kJoinTimeout = 10 * kSecond;
 constexpr Nanos kConnectTimeout = 2 * kSecond;  // of one address
 constexpr size_t kAddressesMax = 16;
 

@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/mutex.h"
 #include "base/text.h"
+#include "join/connection.h"
 #include "join/digest.h"
 #include "join/io_thread.h"
 #include "join/message.h"
@@ -32,7 +33,6 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr Nanos kJoinTimeout = 10 * kSecond;
 constexpr Nanos kRefusalTimeout = kSecond;
 constexpr auto kBetweenConnections = std::chrono::milliseconds(20);
 constexpr int kJoiningMax = 64;

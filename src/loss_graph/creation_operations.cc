@@ -109,7 +109,7 @@ Value lower_type_as(PlanBuilder& builder, const Call& call) {
   return Value::array(builder.convert(a, builder.dtype(call.array(1))));
 }
 
-constexpr std::array kOperations = std::to_array<Operation>({
+constexpr std::array kCreationOperations = std::to_array<Operation>({
     {"zeros", kTorch, "shape... dtype? device= layout= requires_grad=", lower_filled},
     {"ones", kTorch, "shape... dtype? device= layout= requires_grad=", lower_filled},
     {"full", kTorch, "shape fill_value dtype? device= layout= requires_grad=", lower_full},
@@ -137,7 +137,7 @@ constexpr std::array kOperations = std::to_array<Operation>({
 }  // namespace
 
 std::span<const Operation> creation_operations() {
-  return kOperations;
+  return kCreationOperations;
 }
 
 }  // namespace tuft::loss_graph

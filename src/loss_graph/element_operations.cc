@@ -211,7 +211,7 @@ constexpr unsigned kEverywhere = kTorch | kMethod | kOperator;
 constexpr auto kOne = "input";
 constexpr auto kTwo = "input other";
 
-constexpr std::array kOperations = std::to_array<Operation>({
+constexpr std::array kElementOperations = std::to_array<Operation>({
     {"abs", kEverywhere, kOne, lower_element},
     {"absolute", kTensor, kOne, lower_element},
     {"neg", kEverywhere, kOne, lower_element},
@@ -299,7 +299,7 @@ constexpr std::array kOperations = std::to_array<Operation>({
 }  // namespace
 
 std::span<const Operation> element_operations() {
-  return kOperations;
+  return kElementOperations;
 }
 
 }  // namespace tuft::loss_graph

@@ -90,7 +90,7 @@ Value lower_math_pow(PlanBuilder& builder, const Call& call) {
   return Value::array(builder.binary("pow", base, single(1)));
 }
 
-constexpr std::array kOperations = std::to_array<Operation>({
+constexpr std::array kPythonOperations = std::to_array<Operation>({
     {"getitem", kOperator, "input index", lower_getitem},
     {"getattr", kBuiltin, "input name", lower_getattr},
     {"len", kBuiltin, "input", lower_len},
@@ -181,7 +181,7 @@ Value python_binary(PlanBuilder& builder, std::string_view function, const Value
 }
 
 std::span<const Operation> python_operations() {
-  return kOperations;
+  return kPythonOperations;
 }
 
 }  // namespace tuft::loss_graph

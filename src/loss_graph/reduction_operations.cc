@@ -163,7 +163,7 @@ Value lower_outer(PlanBuilder& builder, const Call& call) {
   return Value::array(builder.binary("mul", builder.reshape(a, Shape::of(builder.shape(a).cols(), 1)), b));
 }
 
-constexpr std::array kOperations = std::to_array<Operation>({
+constexpr std::array kReductionOperations = std::to_array<Operation>({
     {"sum", kTensor, "input dim? keepdim? dtype?", lower_sum},
     {"mean", kTensor, "input dim? keepdim? dtype?", lower_mean},
     {"var", kTensor, "input dim? unbiased? keepdim? correction?", lower_variance},
@@ -190,7 +190,7 @@ constexpr std::array kOperations = std::to_array<Operation>({
 }  // namespace
 
 std::span<const Operation> reduction_operations() {
-  return kOperations;
+  return kReductionOperations;
 }
 
 }  // namespace tuft::loss_graph

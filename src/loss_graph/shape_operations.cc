@@ -303,7 +303,7 @@ Value lower_triangle(PlanBuilder& builder, const Call& call) {
   return Value::array(builder.where(stays, a, zero));
 }
 
-constexpr std::array kOperations = std::to_array<Operation>({
+constexpr std::array kShapeOperations = std::to_array<Operation>({
     {"reshape", kTensor, "input shape...", lower_reshape},
     {"view", kMethod, "input shape...", lower_reshape},
     {"flatten", kTensor, "input start_dim? end_dim?", lower_flatten},
@@ -425,7 +425,7 @@ Value get_item(PlanBuilder& builder, const Value& object, const Value& index) {
 }
 
 std::span<const Operation> shape_operations() {
-  return kOperations;
+  return kShapeOperations;
 }
 
 }  // namespace tuft::loss_graph

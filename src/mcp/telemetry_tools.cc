@@ -17,7 +17,7 @@ using telemetry_store::Filter;
 constexpr double kMillisMax = 1e12;
 constexpr size_t kNameBytesMax = 300;
 constexpr size_t kValueBytesMax = 300;            // of an attribute
-constexpr size_t kTextBytesMax = 1'000;           // of a log record, a status
+constexpr size_t kShownBytesMax = 1'000;          // of a log record, a status
 constexpr size_t kAttributesMax = 40;             // of a span or record
 constexpr size_t kAttributeBytesMax = 128 << 10;  // of one answer
 constexpr size_t kLogsOfTraceMax = 50;
@@ -114,7 +114,7 @@ Json log_json(const telemetry_store::LogRecord& record, AttributeWriter& attribu
   Json json = {{"time", time_json(record.time)},
                {"level", level_name(record.severity)},
                {"event", short_text_json(record.event, kNameBytesMax)},
-               {"text", short_text_json(record.body, kTextBytesMax)},
+               {"text", short_text_json(record.body, kShownBytesMax)},
                {"service", short_text_json(record.service, kNameBytesMax)},
                {"worker", short_text_json(record.worker, kNameBytesMax)},
                {"user", text_json(record.owner)},
@@ -154,7 +154,7 @@ Json span_json(const telemetry_store::Span& span, Nanos start, bool with_attribu
   if (!span.worker.empty()) json["worker"] = short_text_json(span.worker, kNameBytesMax);
   if (!span.service.empty()) json["service"] = short_text_json(span.service, kNameBytesMax);
   if (span.failed) json["failed"] = true;
-  if (!span.status_message.empty()) json["status"] = short_text_json(span.status_message, kTextBytesMax);
+  if (!span.status_message.empty()) json["status"] = short_text_json(span.status_message, kShownBytesMax);
   Json links = Json::array();
   for (size_t i = 0; i < std::min(span.links.size(), kLinksMax); ++i) {
     links.push_back({{"trace_id", span.links[i].trace_id}, {"span_id", span.links[i].span_id}});

@@ -12,15 +12,15 @@ namespace {
 
 constexpr double kNoData = std::numeric_limits<double>::quiet_NaN();
 constexpr size_t kSeriesShownMax = 100;
-constexpr size_t kPointsMax = 2000;
+constexpr size_t kPointsShownMax = 2000;
 constexpr size_t kPointsChosen = 300;
 constexpr size_t kKeysMax = 8;
-constexpr size_t kExemplarsMax = 200;
+constexpr size_t kExemplarsShownMax = 200;
 // Windows that one query computes, while nothing is added. One with many buckets counts several times.
 constexpr size_t kWindowsMax = 300'000;
 constexpr size_t kBucketsOfWindow = 16;
 // The memory that an answer takes for a point, as a number and as text, and for a label beside its two strings.
-constexpr size_t kPointBytes = sizeof(double) + 24;
+constexpr size_t kShownPointBytes = sizeof(double) + 24;
 constexpr size_t kLabelBytes = 160;
 
 bool is_gauge(MetricKind kind) {
@@ -88,7 +88,7 @@ void add_window(const Window& window, Window& sum) {
 }
 
 size_t bytes_of(const MetricSeries& series) {
-  size_t bytes = sizeof series + series.points.size() * kPointBytes;
+  size_t bytes = sizeof series + series.points.size() * kShownPointBytes;
   for (const auto& [key, value] : series.labels) bytes += kLabelBytes + 2 * (key.size() + value.size());
   return bytes;
 }
@@ -134,8 +134,8 @@ Result<Steps> steps_of(const MetricQuery& query, Nanos now) {
   steps.step = query.step != 0 ? query.step : chosen_step(until - query.time.from);
   // Aligned, so that a chart that moves on keeps its points.
   steps.start = query.time.from - query.time.from % steps.step;
-  if ((until - steps.start) / steps.step >= static_cast<Nanos>(kPointsMax))
-    return invalid_argument("the answer would have more than " + std::to_string(kPointsMax) +
+  if ((until - steps.start) / steps.step >= static_cast<Nanos>(kPointsShownMax))
+    return invalid_argument("the answer would have more than " + std::to_string(kPointsShownMax) +
                             " points: use a longer step or a shorter time");
   steps.count = static_cast<size_t>((until - steps.start + steps.step - 1) / steps.step);
   return steps;
@@ -199,7 +199,7 @@ std::vector<MetricExemplar> MetricRings::exemplars(const Viewer& viewer, const M
     }
   }
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.time > b.time; });
-  if (found.size() > kExemplarsMax) found.resize(kExemplarsMax);
+  if (found.size() > kExemplarsShownMax) found.resize(kExemplarsShownMax);
   return found;
 }
 

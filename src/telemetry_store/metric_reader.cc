@@ -17,8 +17,8 @@ constexpr size_t kLabelsMax = 32;
 constexpr size_t kLabelKeyMax = 128;
 constexpr size_t kLabelValueMax = 256;
 constexpr size_t kBoundsMax = 256;
-constexpr size_t kExemplarsMax = 64;
-constexpr size_t kPointsMax = 100'000;
+constexpr size_t kExemplarsReadMax = 64;
+constexpr size_t kPointsReadMax = 100'000;
 
 // Field numbers of opentelemetry/proto/metrics/v1/metrics.proto.
 constexpr uint32_t kMetricName = 1, kMetricDescription = 2, kMetricUnit = 3, kMetricGauge = 5, kMetricSum = 7,
@@ -35,10 +35,6 @@ constexpr uint64_t kTemporalityDelta = 1;
 // Of an exponential histogram: 2^-32 to 2^32.
 constexpr int kPowerMin = -32;
 constexpr int kPowerMax = 32;
-
-Nanos nanos_of(uint64_t value) {
-  return static_cast<Nanos>(std::min<uint64_t>(value, std::numeric_limits<Nanos>::max()));
-}
 
 void add_label(std::string_view bytes, PointView& out) {
   if (out.labels.size() >= kLabelsMax) return;
@@ -58,7 +54,7 @@ void add_label(std::string_view bytes, PointView& out) {
 }
 
 void add_exemplar(std::string_view bytes, PointView& out) {
-  if (out.exemplars.size() >= kExemplarsMax) return;
+  if (out.exemplars.size() >= kExemplarsReadMax) return;
   ExemplarView exemplar;
   WireReader reader(bytes);
   while (reader.next()) {
@@ -243,7 +239,7 @@ class MetricsReader {
     while (points.next()) {
       if (points.field() != kDataPoints || !points.is_bytes()) continue;
       PointView point;
-      if (++points_ <= kPointsMax && read_point(points.bytes(), point)) {
+      if (++points_ <= kPointsReadMax && read_point(points.bytes(), point)) {
         visit_(metric, point);
       } else {
         ++left_out_;

@@ -12,7 +12,6 @@
 namespace tuft::telemetry_store::internal {
 namespace {
 
-constexpr Nanos kMinute = 60 * kSecond;
 constexpr Nanos kFineKept = 3600 * kSecond;
 constexpr Nanos kFineKeptMin = 300 * kSecond;
 constexpr Nanos kFineKeptOfUserMin = 10 * kSecond;
@@ -23,7 +22,7 @@ constexpr Nanos kLateness = 30 * kSecond;
 constexpr Nanos kMinutesLate = 3;
 constexpr size_t kSeriesMax = 50'000;
 constexpr size_t kSeriesOfUserMax = 1000;
-constexpr size_t kNameMax = 256;
+constexpr size_t kMetricNameMax = 256;
 constexpr size_t kDescriptionMax = 1024;
 constexpr size_t kLabelValuesMax = 256;
 constexpr size_t kSourcesMax = 4096;
@@ -142,8 +141,8 @@ MetricRings::Series* MetricRings::find_or_add(Family&& head, Labels labels) {
 MetricRings::Series* MetricRings::series_of(const MetricView& metric, const PointView& point, const Source& source) {
   Family head;
   head.owner = source.owner;
-  head.name = clean_text(metric.name, kNameMax);
-  head.unit = clean_text(metric.unit, kNameMax);
+  head.name = clean_text(metric.name, kMetricNameMax);
+  head.unit = clean_text(metric.unit, kMetricNameMax);
   head.description = clean_text(metric.description, kDescriptionMax);
   head.kind = metric.kind;
   head.bounds = point.bounds;
@@ -151,7 +150,7 @@ MetricRings::Series* MetricRings::series_of(const MetricView& metric, const Poin
   if (!source.worker.empty()) labels["worker"] = source.worker;
   if (!source.owner.empty()) {
     labels[kTenantLabel] = source.owner;
-    labels[kServiceLabel] = clean_text(metric.service, kNameMax);
+    labels[kServiceLabel] = clean_text(metric.service, kMetricNameMax);
   }
   return find_or_add(std::move(head), std::move(labels));
 }

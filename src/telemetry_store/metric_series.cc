@@ -8,7 +8,6 @@
 namespace tuft::telemetry_store::internal {
 namespace {
 
-constexpr Nanos kMinute = 60 * kSecond;
 // A longer silence is a gap.
 constexpr Nanos kGapMin = 90 * kSecond;
 constexpr size_t kIntervalsMax = 64;

@@ -20,6 +20,8 @@
 
 namespace tuft::telemetry_store::internal {
 
+inline constexpr Nanos kMinute = 60 * kSecond;  // of a row of a series
+
 // What a series says about an interval.
 struct Window {
   Nanos covered = 0;                   // for how much of the interval the series was reported; 0: no data

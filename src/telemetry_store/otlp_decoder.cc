@@ -19,10 +19,6 @@ constexpr size_t kEventsMax = 1024;
 constexpr int kNestingMax = 6;
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";
 
-Nanos nanos_of(uint64_t value) {
-  return static_cast<Nanos>(std::min<uint64_t>(value, std::numeric_limits<Nanos>::max()));
-}
-
 void append_json_text(std::string& out, std::string_view raw) {
   out.push_back('"');
   for (const char c : clean_text(raw, kTextBytesMax)) {

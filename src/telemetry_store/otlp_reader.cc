@@ -23,11 +23,6 @@ uint64_t big_endian(const char* bytes) {
   return __builtin_bswap64(value);
 }
 
-// A time that does not fit into Nanos becomes the largest.
-Nanos nanos_of(uint64_t value) {
-  return static_cast<Nanos>(std::min<uint64_t>(value, std::numeric_limits<Nanos>::max()));
-}
-
 // Returns the text of an AnyValue that is a string.
 std::string_view text_of(std::string_view any) {
   WireReader value(any);

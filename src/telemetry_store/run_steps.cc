@@ -11,7 +11,7 @@ namespace tuft::telemetry_store::internal {
 namespace {
 
 constexpr size_t kRunsMax = 10'000;
-constexpr size_t kNameBytesMax = 512;
+constexpr size_t kRunNameBytesMax = 512;
 constexpr size_t kFileBytesMin = size_t{1} << 20;
 constexpr uint64_t kFileBytesMax = uint64_t{256} << 20;
 constexpr size_t kUnwrittenBytesMax = size_t{1} << 20;
@@ -64,7 +64,7 @@ void RunSteps::load() {
 }
 
 void RunSteps::add(RunStep step) {
-  if (step.run.empty() || step.run.size() > kNameBytesMax || step.owner.size() > kNameBytesMax) return;
+  if (step.run.empty() || step.run.size() > kRunNameBytesMax || step.owner.size() > kRunNameBytesMax) return;
   if (!path_.empty() && unwritten_.size() < kUnwrittenBytesMax)
     append_entry(unwritten_, EntryType::kSteps, 0, encode_step(step.run, step.owner, step));
   MutexLock lock(mutex_);

@@ -4,12 +4,21 @@
 // reader stop and ok() false. Nothing is copied and nothing is recursive.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string_view>
 
+#include "base/clock.h"
+
 namespace tuft::telemetry_store::internal {
+
+// A time that does not fit into Nanos becomes the largest.
+inline Nanos nanos_of(uint64_t value) {
+  return static_cast<Nanos>(std::min<uint64_t>(value, std::numeric_limits<Nanos>::max()));
+}
 
 enum class WireType : uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 

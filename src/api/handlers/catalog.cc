@@ -22,7 +22,6 @@ constexpr int64_t kRowsMax = 500;
 constexpr int64_t kCheckpointsDefault = 100;
 constexpr int64_t kCheckpointsMax = 1000;
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
-constexpr size_t kProjectBytesMax = 256;
 
 control::Scope read_scope(QueryFields& query) {
   const bool owned = query.word("access_scope", "owned", {"owned", "accessible"}) == "owned";

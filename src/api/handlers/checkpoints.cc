@@ -21,7 +21,6 @@ namespace {
 constexpr size_t kPieceBytes = 256 << 10;
 constexpr std::string_view kDownloadPath = "/api/v1/archives?ticket=";
 constexpr size_t kTicketBytesMax = 4096;
-constexpr size_t kProjectBytesMax = 256;
 constexpr size_t kIdempotencyKeyBytesMax = 256;
 constexpr int64_t kTtlSecondsMax = std::numeric_limits<int64_t>::max() / kSecond;
 

@@ -24,7 +24,6 @@ constexpr Nanos kDay = 24 * kHour;
 constexpr Nanos kWindowMax = 14 * kDay;
 constexpr size_t kTimeBytesMax = 64;
 constexpr size_t kTokenBytesMax = 128;
-constexpr size_t kProjectBytesMax = 256;
 // About a piece: an event has some 300 bytes of JSON.
 constexpr size_t kAuditEventsOfPiece = 500;
 // An event with its texts.

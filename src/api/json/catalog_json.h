@@ -22,5 +22,6 @@ Response no_content();
 
 // Returns true if `text` has at most `bytes_max` bytes and no control characters.
 bool is_label(std::string_view text, size_t bytes_max);
+inline constexpr size_t kProjectBytesMax = 256;  // of a project_id
 
 }  // namespace tuft::api

@@ -323,7 +323,7 @@ class ServerProcess {
   std::atomic<bool> stopping_ = false;
 };
 
-int failed(const Error& error) {
+int start_failed(const Error& error) {
   telemetry::log_error("server.start_failed", error.message);
   return 1;
 }
@@ -376,9 +376,9 @@ int serve_as_leader(const config::ServerConfig& config, const std::optional<buck
   ServerProcess process(config, bucket, kept, leadership);
   int status = 0;
   if (const Status started = process.start(); !started.ok()) {
-    status = failed(started.error());
+    status = start_failed(started.error());
   } else if (const Result<bool> ready = process.wait_ready(); !ready.ok()) {
-    status = failed(ready.error());
+    status = start_failed(ready.error());
   } else if (*ready) {
     process.serve();
     if (takeover) {
@@ -398,7 +398,7 @@ int serve_as_leader(const config::ServerConfig& config, const std::optional<buck
 
 int serve_until_stopped(config::ServerConfig config, const std::optional<bucket::Settings>& bucket) {
   KeptTelemetry kept(config.telemetry_store);
-  const auto fail = [&](const Error& error) { return end(failed(error), system_clock().monotonic()); };
+  const auto fail = [&](const Error& error) { return end(start_failed(error), system_clock().monotonic()); };
   const auto leadership = make_leadership(config, end_at_once);
   if (!leadership.ok()) return fail(leadership.error());
   if (*leadership != nullptr) {
@@ -442,7 +442,7 @@ int launch(const LaunchOptions& options) {
   // the environment runs yet.
   ::setenv(telemetry::kTelemetryVariable, telemetry::to_json(config.telemetry).c_str(), 1);
   if (const Status status = telemetry::init_telemetry(config.telemetry); !status.ok()) {
-    return end(failed(status.error()), system_clock().monotonic());
+    return end(start_failed(status.error()), system_clock().monotonic());
   }
   if (telemetry::telemetry_enabled() || config.telemetry.metrics_endpoint) {
     telemetry::start_resource_metrics(config.checkpoint_dir.string());

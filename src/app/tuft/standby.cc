@@ -16,7 +16,7 @@ namespace {
 constexpr Nanos kLookForLease = 250 * kMillisecond;
 constexpr Nanos kBetweenReads = 2 * kSecond;
 constexpr Nanos kReadingShare = 20;  // of the time, one part for reading
-constexpr Nanos kServerGrace = 200 * kMillisecond;
+constexpr Nanos kStandbyGrace = 200 * kMillisecond;
 constexpr Nanos kLookAtKeys = kSecond;
 
 // Where no worker ever comes from.
@@ -56,7 +56,7 @@ Standby::~Standby() {
   changed_.notify_all();
   address_file_.remove();
   if (serving_.joinable()) {
-    server_->stop(kServerGrace);
+    server_->stop(kStandbyGrace);
     serving_.join();
   }
   if (reading_.joinable()) reading_.join();

@@ -22,7 +22,7 @@ Error of_key(const char* key, Error error) {
   return error;
 }
 
-int failed(const Error& error) {
+int clear_failed(const Error& error) {
   std::fprintf(stderr, "tuft clear persistence: %s\n", error.message.c_str());
   return 1;
 }
@@ -115,7 +115,7 @@ Result<std::unique_ptr<control::Persistence>> open_view(const config::ServerConf
 int clear_persistence(const config::ServerConfig& config, bool force) {
   const config::PersistenceConfig& persistence = config.persistence;
   auto seen = open_state_store(persistence);
-  if (!seen.ok()) return failed(seen.error());
+  if (!seen.ok()) return clear_failed(seen.error());
   if (*seen == nullptr) {
     std::puts("Persistence is disabled in this configuration; there is nothing to clear. Checkpoints are kept.");
     return 0;
@@ -131,12 +131,12 @@ int clear_persistence(const config::ServerConfig& config, bool force) {
     }
   }
   const auto lease = make_lease(persistence);
-  if (!lease.ok()) return failed(lease.error());
+  if (!lease.ok()) return clear_failed(lease.error());
   auto fence = take_for_clearing(lease->get());
-  if (!fence.ok()) return failed(fence.error());
+  if (!fence.ok()) return clear_failed(fence.error());
   const Result<size_t> removed = clear(persistence, std::move(*seen), std::move(*fence));
   if (*lease != nullptr) (void)(*lease)->release();  // else it ends by itself
-  if (!removed.ok()) return failed(removed.error());
+  if (!removed.ok()) return clear_failed(removed.error());
   std::cout << "Removed " << *removed << " records of namespace \"" << persistence.name_space
             << "\". Checkpoints are kept.\n";
   return 0;

@@ -8,7 +8,7 @@
 namespace tuft::control {
 namespace {
 
-constexpr Nanos kMinute = 60 * kSecond;
+constexpr Nanos kGuessWindow = 60 * kSecond;
 
 }  // namespace
 
@@ -17,7 +17,7 @@ Result<UserId> AccessTokens::user_of(const UserId& asker, std::string_view token
     MutexLock lock(mutex_);
     Minute& minute = minutes_[asker];
     const Nanos now = clock_.monotonic();
-    if (now - minute.begin >= kMinute) minute = {now, 0};
+    if (now - minute.begin >= kGuessWindow) minute = {now, 0};
     if (minute.unknown >= kUnknownPerMinuteMax) {
       return Error{ErrorCode::kResourceExhausted,
                    "weights_access_token: you have sent " + std::to_string(kUnknownPerMinuteMax) +

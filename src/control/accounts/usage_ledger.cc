@@ -12,7 +12,7 @@ namespace tuft::control {
 namespace {
 
 constexpr Nanos kDay = 24 * kHour;
-constexpr Nanos kMinute = 60 * kSecond;
+constexpr Nanos kStorageInterval = 60 * kSecond;
 constexpr size_t kPiece = 1'000;  // entries of a list that are read under one hold of the lock
 // The longest window that a client can ask for. With a shorter retention the answer would lack days without saying so.
 constexpr int kDaysMin = 15;
@@ -254,7 +254,7 @@ void UsageLedger::sweep() {
     written_ = now;
     flush();
   }
-  if (now - minute_ < kMinute) return;
+  if (now - minute_ < kStorageInterval) return;
   count_storage(now - minute_);
   minute_ = now;
   forget_old();

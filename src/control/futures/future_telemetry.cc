@@ -12,7 +12,7 @@
 namespace tuft::control {
 namespace {
 
-const telemetry::Tracer& tracer() {
+const telemetry::Tracer& futures_tracer() {
   static const telemetry::Tracer instance = telemetry::get_tracer("tuft.futures");
   return instance;
 }
@@ -73,8 +73,8 @@ FutureTelemetry::~FutureTelemetry() {
 }
 
 void FutureTelemetry::begin(Future& future, const telemetry::SpanContext& parent) {
-  future.span_ = tracer().start_span("future_store.execute_operation",
-                                     {.attributes = KeyAttributes(future.keys), .parent = parent});
+  future.span_ = futures_tracer().start_span("future_store.execute_operation",
+                                             {.attributes = KeyAttributes(future.keys), .parent = parent});
   if (!future.keys.run.empty()) future.span_.set_attribute("tuft.model_id", future.keys.run.str());
   future.span_.share(KeyAttributes(future.keys));
   future.context = future.span_.context();

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "control/observe/percent.h"
+
 namespace tuft::control {
 namespace {
 
@@ -12,10 +14,6 @@ constexpr std::string_view kTimeNames[kTimeKinds] = {"passes", "optimizer", "wai
 // Fewer steps may all be the first ones, which are unlike the others.
 constexpr int64_t kStepsMin = 3;
 constexpr double kWorthSaying = 0.15;
-
-std::string percent(double share) {
-  return std::to_string(std::lround(share * 100)) + " %";
-}
 
 std::string sentence(TimeKind kind, const std::string& share) {
   switch (kind) {

@@ -9,6 +9,8 @@
 #include <map>
 #include <unordered_map>
 
+#include "control/observe/percent.h"
+
 namespace tuft::control {
 namespace {
 
@@ -93,10 +95,6 @@ PartKind kind_of(const Span& span) {
                                        [&](const KindOfName& one) { return is_named(span, one.name); });
   if (row != std::end(kKinds)) return row->kind;
   return is_of_server(span) ? PartKind::kServer : PartKind::kOther;
-}
-
-std::string percent(double share) {
-  return std::to_string(std::lround(share * 100)) + " %";
 }
 
 std::string count(double value) {

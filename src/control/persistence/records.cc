@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/base64.h"
+#include "control/persistence/record_text.h"
 
 namespace tuft::control {
 namespace {
@@ -13,11 +14,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kProtobufMark = "__tuft_proto__";
-
-// Text from clients need not be UTF-8, and must not make a record fail.
-std::string text_of(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
 
 template <typename T>
 Json optional_json(const std::optional<T>& value) {

@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "control/persistence/record_text.h"
+
 namespace tuft::control {
 namespace {
 
@@ -20,11 +22,6 @@ constexpr std::string_view kActions[] = {
     "checkpoint_ttl_set", "checkpoint_expired", "checkpoint_archived", "run_created",          "run_unloaded",
     "run_expired",        "session_created",    "session_ended"};
 static_assert(std::size(kActions) == static_cast<size_t>(AuditAction::kSessionEnded) + 1);
-
-// Names that clients choose need not be UTF-8.
-std::string text_of(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
 
 Error unreadable(const char* what, const char* why) {
   return data_loss("the record of " + std::string(what) + " cannot be read: " + why, "bad_record");

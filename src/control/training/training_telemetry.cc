@@ -19,7 +19,7 @@ namespace {
 // A shorter wait gets no span of its own, only an attribute.
 constexpr Nanos kWaitSpanMin = kMillisecond;
 
-const telemetry::Tracer& tracer() {
+const telemetry::Tracer& training_tracer() {
   static const telemetry::Tracer instance = telemetry::get_tracer("tuft.training_controller");
   return instance;
 }
@@ -72,24 +72,24 @@ void start_operation_span(const Run& run, RunOperation& operation) {
   const telemetry::SpanOptions options{.parent = operation.future->context};
   switch (operation.type) {
     case OperationType::kCreateModel:
-      operation.span = tracer().start_span("training_controller.create_model", options);
+      operation.span = training_tracer().start_span("training_controller.create_model", options);
       break;
     case OperationType::kForward:
-      operation.span = tracer().start_span("training_controller.run_forward", options);
+      operation.span = training_tracer().start_span("training_controller.run_forward", options);
       break;
     case OperationType::kForwardBackward:
-      operation.span = tracer().start_span("training_controller.run_forward_backward", options);
+      operation.span = training_tracer().start_span("training_controller.run_forward_backward", options);
       break;
     case OperationType::kOptimStep:
-      operation.span = tracer().start_span("training_controller.run_optim_step", options);
+      operation.span = training_tracer().start_span("training_controller.run_optim_step", options);
       break;
     case OperationType::kSaveWeights:
     case OperationType::kSaveWeightsForSampler:
     case OperationType::kSaveWeightsExternal:
-      operation.span = tracer().start_span("training_controller.save_checkpoint", options);
+      operation.span = training_tracer().start_span("training_controller.save_checkpoint", options);
       break;
     case OperationType::kLoadWeights:
-      operation.span = tracer().start_span("training_controller.load_checkpoint", options);
+      operation.span = training_tracer().start_span("training_controller.load_checkpoint", options);
       break;
     case OperationType::kUnloadModel:
     case OperationType::kSample:
@@ -111,9 +111,9 @@ void record_turn(RunOperation& operation) {
   }
   if (waited < kWaitSpanMin || !operation.span.recording()) return;
   telemetry::Span wait =
-      tracer().start_span("sequence_guard.wait", {.attributes = KeyAttributes(operation.future->keys),
-                                                  .parent = operation.span.context(),
-                                                  .start = operation.placed});
+      training_tracer().start_span("sequence_guard.wait", {.attributes = KeyAttributes(operation.future->keys),
+                                                           .parent = operation.span.context(),
+                                                           .start = operation.placed});
   wait.end(operation.started);
 }
 

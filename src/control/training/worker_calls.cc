@@ -7,7 +7,7 @@
 namespace tuft::control {
 namespace {
 
-const telemetry::Tracer& tracer() {
+const telemetry::Tracer& calls_tracer() {
   static const telemetry::Tracer instance = telemetry::get_tracer("tuft.training_backend");
   return instance;
 }
@@ -20,7 +20,7 @@ actor::CallOptions WorkerCalls::begin_call(telemetry::Name name, RunOperation& o
   // unload_model has no controller span, so the future's span is the parent.
   const telemetry::SpanContext& parent =
       operation.span.context().valid() ? operation.span.context() : operation.future->context;
-  operation.backend_span = tracer().start_span(name, {.attributes = KeyAttributes(keys), .parent = parent});
+  operation.backend_span = calls_tracer().start_span(name, {.attributes = KeyAttributes(keys), .parent = parent});
   operation.backend_span.set_attribute("tuft.lora_id", lora_id.empty() ? keys.run.str() : lora_id);
   futures_.mark_sent(*operation.future);
   worker::v1::CallIds ids = call_ids(keys);
@@ -37,8 +37,8 @@ Error WorkerCalls::error_of_resumed(Error error) {
 
 WorkerCalls::Call WorkerCalls::begin_call(telemetry::Name name, const Run& run, uint64_t incarnation) {
   const OperationKeys keys = keys_of(run);
-  auto span = std::make_shared<telemetry::Span>(
-      tracer().start_span(name, {.attributes = KeyAttributes(keys, {{"tuft.lora_id", run.id.str()}}), .parent = {}}));
+  auto span = std::make_shared<telemetry::Span>(calls_tracer().start_span(
+      name, {.attributes = KeyAttributes(keys, {{"tuft.lora_id", run.id.str()}}), .parent = {}}));
   actor::CallOptions options{.trace = span->context(), .ids = call_ids(keys), .incarnation = incarnation};
   return {std::move(span), std::move(options)};
 }

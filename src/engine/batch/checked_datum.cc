@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "engine/shape_text.h"
+
 namespace tuft::engine {
 namespace {
 
@@ -20,12 +22,6 @@ class DatumPath {
  private:
   std::string text_;
 };
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string out = "[";
-  for (const int64_t extent : shape) out += (out.size() > 1 ? ", " : "") + std::to_string(extent);
-  return out + "]";
-}
 
 size_t value_count(const LossTensor& tensor) {
   return std::visit([](const auto& values) { return values.size(); }, tensor.values);

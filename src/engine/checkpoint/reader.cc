@@ -5,6 +5,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/layout.h"
 #include "engine/json_fields.h"
+#include "engine/shape_text.h"
 #include "engine/weights/safetensors.h"
 
 namespace tuft::engine {
@@ -20,12 +21,6 @@ Error foreign(const std::string& what) {
 }
 Error torn(const std::string& what) {
   return data_loss(what, "checkpoint_torn");
-}
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string out = "[";
-  for (const int64_t extent : shape) out += (out.size() > 1 ? ", " : "") + std::to_string(extent);
-  return out + "]";
 }
 
 // Refuses PEFT features that are not supported here. Dropout has an effect only in PEFT's own training.

@@ -6,7 +6,7 @@
 namespace tuft::engine {
 namespace {
 
-constexpr ClipRange kDefaults = {0.0, 4.0};
+constexpr ClipRange kCispoRange = {0.0, 4.0};
 
 // L = - sum clip(r, low, high) A log p, with no gradient through the clipped ratio (MiniMax-M1, 2025).
 class Cispo final : public TokenwiseLoss {
@@ -25,7 +25,7 @@ class Cispo final : public TokenwiseLoss {
   const ClipRange range_;
 };
 
-Result<std::unique_ptr<Loss>> make(const LossConfig& config) {
+Result<std::unique_ptr<Loss>> make_cispo(const LossConfig& config) {
   TUFT_ASSIGN(const ClipRange range, ClipRange::read(config));
   return std::unique_ptr<Loss>(std::make_unique<Cispo>(range));
 }
@@ -33,7 +33,7 @@ Result<std::unique_ptr<Loss>> make(const LossConfig& config) {
 }  // namespace
 
 LossType loss_cispo() {
-  return {kDefaults.keys(), make};
+  return {kCispoRange.keys(), make_cispo};
 }
 
 }  // namespace tuft::engine

@@ -21,14 +21,14 @@ class CrossEntropy final : public TokenwiseLoss {
   static constexpr std::array<LossInput, 1> kInputs = {{{"weights", 1.0}}};
 };
 
-Result<std::unique_ptr<Loss>> make(const LossConfig& /*config*/) {
+Result<std::unique_ptr<Loss>> make_cross_entropy(const LossConfig& /*config*/) {
   return std::unique_ptr<Loss>(std::make_unique<CrossEntropy>());
 }
 
 }  // namespace
 
 LossType loss_cross_entropy() {
-  return {{}, make};
+  return {{}, make_cross_entropy};
 }
 
 }  // namespace tuft::engine

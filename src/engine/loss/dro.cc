@@ -24,7 +24,7 @@ class Dro final : public TokenwiseLoss {
   const double beta_;
 };
 
-Result<std::unique_ptr<Loss>> make(const LossConfig& config) {
+Result<std::unique_ptr<Loss>> make_dro(const LossConfig& config) {
   const double beta = config.at(std::string(kBeta));
   if (!std::isfinite(beta) || beta < 0) {
     return invalid_argument("loss_fn_config: beta is " + std::to_string(beta) + "; it must be finite and at least 0",
@@ -36,7 +36,7 @@ Result<std::unique_ptr<Loss>> make(const LossConfig& config) {
 }  // namespace
 
 LossType loss_dro() {
-  return {{{kBeta, 0.01}}, make};
+  return {{{kBeta, 0.01}}, make_dro};
 }
 
 }  // namespace tuft::engine

@@ -7,12 +7,7 @@
 namespace tuft::engine {
 namespace {
 
-constexpr ClipRange kDefaults = {0.9997, 1.0004};
-constexpr size_t kSampled = 0;
-constexpr size_t kAdvantages = 1;
-constexpr size_t kMask = 2;
-constexpr std::array<LossInput, 3> kInputs = {
-    {kPolicyInputs[kSampled], kPolicyInputs[kAdvantages], {"sequence_ratio_mask", std::nullopt}}};
+constexpr ClipRange kGspoRange = {0.9997, 1.0004};
 
 bool any(std::span<const float> values) {
   return std::any_of(values.begin(), values.end(), [](float value) { return value != 0.0F; });
@@ -50,6 +45,12 @@ class Gspo final : public Loss {
   }
 
  private:
+  static constexpr size_t kSampled = 0;
+  static constexpr size_t kAdvantages = 1;
+  static constexpr size_t kMask = 2;
+  static constexpr std::array<LossInput, 3> kInputs = {
+      {kPolicyInputs[kSampled], kPolicyInputs[kAdvantages], {"sequence_ratio_mask", std::nullopt}}};
+
   static double ratio_of(const DatumTargets& targets) {
     double sum = 0.0;
     double count = 0.0;
@@ -64,7 +65,7 @@ class Gspo final : public Loss {
   const ClipRange range_;
 };
 
-Result<std::unique_ptr<Loss>> make(const LossConfig& config) {
+Result<std::unique_ptr<Loss>> make_gspo(const LossConfig& config) {
   TUFT_ASSIGN(const ClipRange range, ClipRange::read(config));
   return std::unique_ptr<Loss>(std::make_unique<Gspo>(range));
 }
@@ -72,7 +73,7 @@ Result<std::unique_ptr<Loss>> make(const LossConfig& config) {
 }  // namespace
 
 LossType loss_gspo() {
-  return {kDefaults.keys(), make};
+  return {kGspoRange.keys(), make_gspo};
 }
 
 }  // namespace tuft::engine

@@ -18,14 +18,14 @@ class ImportanceSampling final : public TokenwiseLoss {
   }
 };
 
-Result<std::unique_ptr<Loss>> make(const LossConfig& /*config*/) {
+Result<std::unique_ptr<Loss>> make_importance_sampling(const LossConfig& /*config*/) {
   return std::unique_ptr<Loss>(std::make_unique<ImportanceSampling>());
 }
 
 }  // namespace
 
 LossType loss_importance_sampling() {
-  return {{}, make};
+  return {{}, make_importance_sampling};
 }
 
 }  // namespace tuft::engine

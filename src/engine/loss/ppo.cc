@@ -6,7 +6,7 @@
 namespace tuft::engine {
 namespace {
 
-constexpr ClipRange kDefaults = {0.8, 1.2};
+constexpr ClipRange kPpoRange = {0.8, 1.2};
 
 // L = - sum min(r A, clip(r, low, high) A) (Schulman et al. 2017).
 class Ppo final : public TokenwiseLoss {
@@ -28,7 +28,7 @@ class Ppo final : public TokenwiseLoss {
   const ClipRange range_;
 };
 
-Result<std::unique_ptr<Loss>> make(const LossConfig& config) {
+Result<std::unique_ptr<Loss>> make_ppo(const LossConfig& config) {
   TUFT_ASSIGN(const ClipRange range, ClipRange::read(config));
   return std::unique_ptr<Loss>(std::make_unique<Ppo>(range));
 }
@@ -36,7 +36,7 @@ Result<std::unique_ptr<Loss>> make(const LossConfig& config) {
 }  // namespace
 
 LossType loss_ppo() {
-  return {kDefaults.keys(), make};
+  return {kPpoRange.keys(), make_ppo};
 }
 
 }  // namespace tuft::engine

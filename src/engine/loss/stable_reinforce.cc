@@ -11,9 +11,6 @@ namespace {
 
 constexpr double kRatioMax = 2.0;
 constexpr std::string_view kKlCoeff = "kl_coeff";
-constexpr size_t kAdvantages = 1;
-constexpr size_t kMask = 2;
-constexpr std::array<LossInput, 3> kInputs = {{kPolicyInputs[0], kPolicyInputs[1], {kSampledMask, std::nullopt}}};
 
 // L = - sum min(sg(r), 2) A p + kl_coeff sum (r - 1 - (p - q)) over the sampled tokens; the second sum estimates the KL
 // divergence of the learner from the sampler ("k3").
@@ -46,10 +43,15 @@ class StableReinforce final : public TokenwiseLoss {
   }
 
  private:
+  static constexpr size_t kAdvantages = 1;
+  static constexpr size_t kMask = 2;
+  static constexpr std::array<LossInput, 3> kInputs = {
+      {kPolicyInputs[0], kPolicyInputs[1], {kSampledMask, std::nullopt}}};
+
   const double kl_coeff_;
 };
 
-Result<std::unique_ptr<Loss>> make(const LossConfig& config) {
+Result<std::unique_ptr<Loss>> make_stable_reinforce(const LossConfig& config) {
   const double kl_coeff = config.at(std::string(kKlCoeff));
   if (!std::isfinite(kl_coeff) || kl_coeff < 0) {
     return invalid_argument(
@@ -62,7 +64,7 @@ Result<std::unique_ptr<Loss>> make(const LossConfig& config) {
 }  // namespace
 
 LossType loss_stable_reinforce() {
-  return {{{kKlCoeff, 0.0}}, make};
+  return {{{kKlCoeff, 0.0}}, make_stable_reinforce};
 }
 
 }  // namespace tuft::engine

@@ -3,17 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/native/buffer.h"
 #include "engine/native/ops/peak.h"
 
 namespace tuft::engine::native {
-namespace {
-
-size_t floats(int rows, int columns) {
-  return static_cast<size_t>(rows) * static_cast<size_t>(columns);
-}
-
-}  // namespace
-
 BackEnd::BackEnd(std::unique_ptr<ThreadPool> pool, ModelSpec spec, Weights weights, const NativeOptions& options)
     : pool_(std::move(pool)),
       model_(std::move(spec), std::move(weights), *pool_),

@@ -45,4 +45,13 @@ class Buffer {
 
 using Floats = Buffer<float>;
 
+// Returns the number of values of a matrix.
+inline size_t floats(int rows, int columns) {
+  return static_cast<size_t>(rows) * static_cast<size_t>(columns);
+}
+// Returns where a row of a matrix begins, in values.
+inline ptrdiff_t offset(int row, int columns) {
+  return static_cast<ptrdiff_t>(row) * columns;
+}
+
 }  // namespace tuft::engine::native

@@ -1,5 +1,7 @@
 #include "engine/native/lora_linear.h"
 
+#include "engine/native/buffer.h"
+
 namespace tuft::engine::native {
 namespace {
 
@@ -9,10 +11,6 @@ LoraPair* pair_of(const Run& run, const LinearUse& use) {
 
 Right row_major(std::span<const float> matrix, int k, int n) {
   return {Right::Form::kRowMajor, matrix.data(), false, k, n};
-}
-
-size_t floats(int rows, int columns) {
-  return static_cast<size_t>(rows) * static_cast<size_t>(columns);
 }
 
 bool any_pair(const Run& run, std::span<const LinearUse> uses) {

@@ -4,18 +4,11 @@
 #include <limits>
 #include <numeric>
 
+#include "engine/native/buffer.h"
 #include "engine/native/for_rows.h"
 #include "engine/native/ops/rows.h"
 
 namespace tuft::engine::native {
-namespace {
-
-size_t floats(int rows, int columns) {
-  return static_cast<size_t>(rows) * static_cast<size_t>(columns);
-}
-
-}  // namespace
-
 void TrainingPass::drop() {
   kept_ = false;
   adapters_.clear();

@@ -3,21 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/native/buffer.h"
 #include "engine/native/for_rows.h"
 #include "engine/native/ops/rows.h"
 
 namespace tuft::engine::native {
-namespace {
-
-size_t floats(int rows, int columns) {
-  return static_cast<size_t>(rows) * static_cast<size_t>(columns);
-}
-ptrdiff_t offset(int row, int columns) {
-  return static_cast<ptrdiff_t>(row) * columns;
-}
-
-}  // namespace
-
 Transformer::Transformer(const ModelSpec& spec, const Weights& weights, Gemm& gemm, Arena& scratch)
     : spec_(spec),
       weights_(weights),

@@ -1,21 +1,11 @@
 #include <algorithm>
 
+#include "engine/native/buffer.h"
 #include "engine/native/for_rows.h"
 #include "engine/native/ops/rows.h"
 #include "engine/native/transformer.h"
 
 namespace tuft::engine::native {
-namespace {
-
-size_t floats(int rows, int columns) {
-  return static_cast<size_t>(rows) * static_cast<size_t>(columns);
-}
-ptrdiff_t offset(int row, int columns) {
-  return static_cast<ptrdiff_t>(row) * columns;
-}
-
-}  // namespace
-
 void Transformer::mlp_backward(const Batch& batch, int layer, BlockActivations& activations, float* dx) {
   const ArenaScope scope(scratch_);
   const BlockWeights& block = weights_.blocks[static_cast<size_t>(layer)];

@@ -1,18 +1,13 @@
 #include "engine/weights/tensor_source.h"
 
 #include "base/error.h"
+#include "engine/shape_text.h"
 
 namespace tuft::engine {
 namespace {
 
 bool is_float(Dtype dtype) {
   return dtype == Dtype::kFloat32 || dtype == Dtype::kBfloat16 || dtype == Dtype::kFloat16;
-}
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return text + "]";
 }
 
 }  // namespace

@@ -24,10 +24,6 @@ constexpr Nanos kOutboxInterval = 150 * kMillisecond;
 // By default, collectors accept 4 MiB over gRPC.
 constexpr size_t kBatchBytesMax = size_t{2} << 20;
 
-Nanos now() {
-  return system_clock().monotonic();
-}
-
 Nanos measure_wall_offset() {
   return system_clock().wall() - system_clock().monotonic();
 }
@@ -141,7 +137,7 @@ bool Pipeline::all_ended() const {
 }
 
 bool Pipeline::stop(Nanos deadline) {
-  const Nanos begin = now();
+  const Nanos begin = system_clock().monotonic();
   const Nanos graceful = begin + (deadline - begin) / 4 * 3;
   {
     MutexLock lock(mutex_);
@@ -174,7 +170,7 @@ void Pipeline::run_draining() {
     uint64_t flush = 0;
     {
       MutexLock lock(mutex_);
-      const auto deadline = time_point(now() + kDrainInterval);
+      const auto deadline = time_point(system_clock().monotonic() + kDrainInterval);
       // A wake-up before the wait is missed, but the next drain is at most 100 ms away.
       while (!stopping_ && flush_wanted_ == flushed && !wake_up_asked_.load(std::memory_order_relaxed)) {
         if (drain_wanted_.wait_until(mutex_, deadline) == std::cv_status::timeout) break;
@@ -237,16 +233,16 @@ void Pipeline::add_span(const std::byte* record) {
 }
 
 void Pipeline::note_added(Filling& filling, const SignalSettings& settings) {
-  if (filling.encoder.count() == 1) filling.since = now();
-  if (filling.encoder.new_count() == 1) filling.new_since = now();
+  if (filling.encoder.count() == 1) filling.since = system_clock().monotonic();
+  if (filling.encoder.new_count() == 1) filling.new_since = system_clock().monotonic();
   if (filling.encoder.count() >= settings.batch_max || filling.encoder.bytes() >= kBatchBytesMax) close_batch(filling);
 }
 
 void Pipeline::close_if_due(Filling& filling, Nanos interval) {
   if (filling.encoder.count() == 0) return;
   if (filling.thread == nullptr) interval = kOutboxInterval;
-  if (now() - filling.since >= interval) return close_batch(filling);
-  if (now() - filling.new_since >= kOutboxInterval) give_to_outbox(filling);
+  if (system_clock().monotonic() - filling.since >= interval) return close_batch(filling);
+  if (system_clock().monotonic() - filling.new_since >= kOutboxInterval) give_to_outbox(filling);
 }
 
 void Pipeline::close_batch(Filling& filling) {
@@ -279,7 +275,9 @@ void Pipeline::observe_health() {
   metrics.last_success_age.set_callback([this](const auto& observe) {
     for (const Signal signal : {Signal::kTraces, Signal::kLogs, Signal::kMetrics}) {
       const ExportThread* const one = export_thread(signal);
-      if (one != nullptr) observe(to_seconds(now() - one->health().last_success()), {{"signal", signal_name(signal)}});
+      if (one != nullptr)
+        observe(to_seconds(system_clock().monotonic() - one->health().last_success()),
+                {{"signal", signal_name(signal)}});
     }
   });
   if (archive_ != nullptr) {

@@ -12,7 +12,7 @@ namespace {
 
 // What is needed of amdsmi.h. Enumerations are passed as int, which has their size.
 using Handle = void*;
-constexpr int kSuccess = 0;
+constexpr int kAmdSuccess = 0;
 constexpr uint64_t kGpusOnly = 1 << 1;
 constexpr int kVideoMemory = 0;
 constexpr int kEdge = 0;
@@ -44,7 +44,7 @@ class Structure {
   alignas(8) std::array<char, 8192> bytes_{};
 };
 
-struct Functions {
+struct AmdFunctions {
   int (*init)(uint64_t) = nullptr;
   int (*get_version)(void*) = nullptr;
   int (*get_sockets)(uint32_t*, Handle*) = nullptr;
@@ -61,7 +61,7 @@ struct Functions {
   int (*get_driver)(Handle, void*) = nullptr;
 };
 
-bool load_all(const SharedLibrary& library, Functions& amd) {
+bool load_all(const SharedLibrary& library, AmdFunctions& amd) {
   library.load("amdsmi_get_temp_metric", amd.get_temperature);
   library.load("amdsmi_get_power_info", amd.get_power);
   library.load("amdsmi_get_energy_count", amd.get_energy);
@@ -78,13 +78,13 @@ bool load_all(const SharedLibrary& library, Functions& amd) {
 
 std::string text_of(int (*get)(Handle, void*), Handle gpu) {
   Structure answer;
-  if (get == nullptr || get(gpu, answer.data()) != kSuccess) return "";
+  if (get == nullptr || get(gpu, answer.data()) != kAmdSuccess) return "";
   return answer.text();
 }
 
 class AmdSmi final : public GpuLibrary {
  public:
-  AmdSmi(const Functions& amd, uint32_t version) : amd_(amd), version_(version) {
+  AmdSmi(const AmdFunctions& amd, uint32_t version) : amd_(amd), version_(version) {
     const std::string rocm = rocm_version();
     for (const Handle socket : handles([this](uint32_t* count, Handle* out) { return amd_.get_sockets(count, out); })) {
       for (const Handle gpu :
@@ -107,17 +107,18 @@ class AmdSmi final : public GpuLibrary {
     for (const Handle gpu : handles_) {
       GpuUse& use = out.emplace_back();
       Structure activity;
-      if (amd_.get_activity(gpu, activity.data()) == kSuccess && activity.number(0) <= 100)
+      if (amd_.get_activity(gpu, activity.data()) == kAmdSuccess && activity.number(0) <= 100)
         use.utilization = activity.number(0) / 100.0;
       uint64_t bytes = 0;
-      if (amd_.get_memory_used(gpu, kVideoMemory, &bytes) == kSuccess) use.memory_used = static_cast<double>(bytes);
-      if (amd_.get_memory_total(gpu, kVideoMemory, &bytes) == kSuccess) use.memory_total = static_cast<double>(bytes);
+      if (amd_.get_memory_used(gpu, kVideoMemory, &bytes) == kAmdSuccess) use.memory_used = static_cast<double>(bytes);
+      if (amd_.get_memory_total(gpu, kVideoMemory, &bytes) == kAmdSuccess)
+        use.memory_total = static_cast<double>(bytes);
       use.temperature_celsius = temperature(gpu);
       use.power_watts = power(gpu);
       uint64_t count = 0;
       float microjoules = 0;
       uint64_t time = 0;
-      if (amd_.get_energy != nullptr && amd_.get_energy(gpu, &count, &microjoules, &time) == kSuccess)
+      if (amd_.get_energy != nullptr && amd_.get_energy(gpu, &count, &microjoules, &time) == kAmdSuccess)
         use.energy_joules = static_cast<double>(count) * static_cast<double>(microjoules) * 1e-6;
     }
     return out;
@@ -128,10 +129,10 @@ class AmdSmi final : public GpuLibrary {
   template <typename Get>
   static std::vector<Handle> handles(Get get) {
     uint32_t count = 0;
-    if (get(&count, nullptr) != kSuccess) return {};
+    if (get(&count, nullptr) != kAmdSuccess) return {};
     count = std::min(count, kHandlesMax);
     std::vector<Handle> out(count);
-    if (count == 0 || get(&count, out.data()) != kSuccess) return {};
+    if (count == 0 || get(&count, out.data()) != kAmdSuccess) return {};
     out.resize(std::min<size_t>(count, out.size()));
     return out;
   }
@@ -139,7 +140,7 @@ class AmdSmi final : public GpuLibrary {
   std::string uuid(Handle gpu) const {
     std::array<char, 256> text{};
     auto length = static_cast<unsigned>(text.size() - 1);
-    if (amd_.get_uuid == nullptr || amd_.get_uuid(gpu, &length, text.data()) != kSuccess) return "";
+    if (amd_.get_uuid == nullptr || amd_.get_uuid(gpu, &length, text.data()) != kAmdSuccess) return "";
     return text.data();
   }
 
@@ -147,7 +148,7 @@ class AmdSmi final : public GpuLibrary {
   std::optional<double> temperature(Handle gpu) const {
     for (const int sensor : {kEdge, kHotspot}) {
       int64_t celsius = 0;
-      if (amd_.get_temperature != nullptr && amd_.get_temperature(gpu, sensor, kCurrent, &celsius) == kSuccess)
+      if (amd_.get_temperature != nullptr && amd_.get_temperature(gpu, sensor, kCurrent, &celsius) == kAmdSuccess)
         return static_cast<double>(celsius);
     }
     return std::nullopt;
@@ -156,7 +157,7 @@ class AmdSmi final : public GpuLibrary {
   // Newer GPUs report the power now, others an average.
   std::optional<double> power(Handle gpu) const {
     Structure answer;
-    if (amd_.get_power == nullptr || amd_.get_power(gpu, answer.data()) != kSuccess) return std::nullopt;
+    if (amd_.get_power == nullptr || amd_.get_power(gpu, answer.data()) != kAmdSuccess) return std::nullopt;
     const size_t now = version_ >= kPowerMoved ? 8 : 0;
     for (const size_t offset : {now, now + 4}) {
       const uint32_t watts = answer.number(offset);
@@ -165,7 +166,7 @@ class AmdSmi final : public GpuLibrary {
     return std::nullopt;
   }
 
-  const Functions amd_;
+  const AmdFunctions amd_;
   const uint32_t version_;
   std::vector<Handle> handles_;
   std::vector<GpuInfo> gpus_;
@@ -174,11 +175,11 @@ class AmdSmi final : public GpuLibrary {
 }  // namespace
 
 std::unique_ptr<GpuLibrary> open_amd_smi(const char* library) {
-  Functions functions;
+  AmdFunctions functions;
   Structure version;
   // The library does not even tell its version before init().
-  if (!load_all(SharedLibrary(library), functions) || functions.init(kGpusOnly) != kSuccess ||
-      functions.get_version(version.data()) != kSuccess || version.number(0) < kOldestVersion)
+  if (!load_all(SharedLibrary(library), functions) || functions.init(kGpusOnly) != kAmdSuccess ||
+      functions.get_version(version.data()) != kAmdSuccess || version.number(0) < kOldestVersion)
     return nullptr;
   auto amd = std::make_unique<AmdSmi>(functions, version.number(0));
   if (amd->gpus().empty()) return nullptr;

@@ -18,11 +18,11 @@ struct NvmlMemory {
   unsigned long long free;
   unsigned long long used;
 };
-constexpr int kSuccess = 0;
+constexpr int kNvmlSuccess = 0;
 constexpr int kTemperatureOfGpu = 0;
-constexpr unsigned kTextBytes = 96;  // NVML_DEVICE_NAME_V2_BUFFER_SIZE, the longest text read
+constexpr unsigned kNvmlTextBytes = 96;  // NVML_DEVICE_NAME_V2_BUFFER_SIZE, the longest text read
 
-struct Functions {
+struct NvmlFunctions {
   int (*init)() = nullptr;
   int (*count_devices)(unsigned*) = nullptr;
   int (*get_device)(unsigned, NvmlDevice*) = nullptr;
@@ -38,7 +38,7 @@ struct Functions {
   int (*get_cuda_version)(int*) = nullptr;  // 12040 for 12.4
 };
 
-bool load_all(const SharedLibrary& library, Functions& nvml) {
+bool load_all(const SharedLibrary& library, NvmlFunctions& nvml) {
   library.load("nvmlDeviceGetPowerUsage", nvml.get_power);
   library.load("nvmlDeviceGetTotalEnergyConsumption", nvml.get_energy);
   library.load("nvmlDeviceGetTemperature", nvml.get_temperature);
@@ -54,22 +54,22 @@ bool load_all(const SharedLibrary& library, Functions& nvml) {
 
 template <typename... Arguments, typename... Given>
 std::string text_of(int (*get)(Arguments...), Given... given) {
-  std::array<char, kTextBytes + 1> text{};
-  if (get == nullptr || get(given..., text.data(), kTextBytes) != kSuccess) return "";
+  std::array<char, kNvmlTextBytes + 1> text{};
+  if (get == nullptr || get(given..., text.data(), kNvmlTextBytes) != kNvmlSuccess) return "";
   text.back() = 0;
   return text.data();
 }
 
 class Nvml final : public GpuLibrary {
  public:
-  explicit Nvml(const Functions& nvml) : nvml_(nvml) {
+  explicit Nvml(const NvmlFunctions& nvml) : nvml_(nvml) {
     const std::string driver = text_of(nvml_.get_driver_version);
     const std::string cuda = cuda_version();
     unsigned count = 0;
-    if (nvml_.count_devices(&count) != kSuccess) return;
+    if (nvml_.count_devices(&count) != kNvmlSuccess) return;
     for (unsigned i = 0; i < count; ++i) {
       NvmlDevice device = nullptr;
-      if (nvml_.get_device(i, &device) != kSuccess) continue;
+      if (nvml_.get_device(i, &device) != kNvmlSuccess) continue;
       devices_.push_back(device);
       gpus_.push_back({.name = text_of(nvml_.get_name, device),
                        .id = text_of(nvml_.get_uuid, device),
@@ -87,19 +87,19 @@ class Nvml final : public GpuLibrary {
     for (NvmlDevice device : devices_) {
       GpuUse& use = out.emplace_back();
       NvmlUtilization utilization{};
-      if (nvml_.get_utilization(device, &utilization) == kSuccess && utilization.gpu <= 100)
+      if (nvml_.get_utilization(device, &utilization) == kNvmlSuccess && utilization.gpu <= 100)
         use.utilization = utilization.gpu / 100.0;
       NvmlMemory memory{};
-      if (nvml_.get_memory(device, &memory) == kSuccess) {
+      if (nvml_.get_memory(device, &memory) == kNvmlSuccess) {
         use.memory_used = static_cast<double>(memory.used);
         use.memory_total = static_cast<double>(memory.total);
       }
       unsigned value = 0;
-      if (nvml_.get_power != nullptr && nvml_.get_power(device, &value) == kSuccess) use.power_watts = value * 1e-3;
-      if (nvml_.get_temperature != nullptr && nvml_.get_temperature(device, kTemperatureOfGpu, &value) == kSuccess)
+      if (nvml_.get_power != nullptr && nvml_.get_power(device, &value) == kNvmlSuccess) use.power_watts = value * 1e-3;
+      if (nvml_.get_temperature != nullptr && nvml_.get_temperature(device, kTemperatureOfGpu, &value) == kNvmlSuccess)
         use.temperature_celsius = value;
       unsigned long long energy = 0;
-      if (nvml_.get_energy != nullptr && nvml_.get_energy(device, &energy) == kSuccess)
+      if (nvml_.get_energy != nullptr && nvml_.get_energy(device, &energy) == kNvmlSuccess)
         use.energy_joules = static_cast<double>(energy) * 1e-3;
     }
     return out;
@@ -109,11 +109,11 @@ class Nvml final : public GpuLibrary {
   // Returns the newest CUDA that the driver supports.
   std::string cuda_version() const {
     int version = 0;
-    if (nvml_.get_cuda_version == nullptr || nvml_.get_cuda_version(&version) != kSuccess) return "";
+    if (nvml_.get_cuda_version == nullptr || nvml_.get_cuda_version(&version) != kNvmlSuccess) return "";
     return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
   }
 
-  const Functions nvml_;
+  const NvmlFunctions nvml_;
   std::vector<NvmlDevice> devices_;
   std::vector<GpuInfo> gpus_;
 };
@@ -121,8 +121,8 @@ class Nvml final : public GpuLibrary {
 }  // namespace
 
 std::unique_ptr<GpuLibrary> open_nvml(const char* library) {
-  Functions functions;
-  if (!load_all(SharedLibrary(library), functions) || functions.init() != kSuccess) return nullptr;
+  NvmlFunctions functions;
+  if (!load_all(SharedLibrary(library), functions) || functions.init() != kNvmlSuccess) return nullptr;
   auto nvml = std::make_unique<Nvml>(functions);
   if (nvml->gpus().empty()) return nullptr;
   return nvml;

@@ -10,15 +10,15 @@ namespace tuft::telemetry::internal {
 namespace {
 
 // What is needed of rocm_smi.h. Enumerations are passed as int, which has their size.
-constexpr int kSuccess = 0;
+constexpr int kRocmSuccess = 0;
 constexpr int kVideoMemory = 0;
 constexpr uint32_t kEdge = 0;
 constexpr uint32_t kJunction = 1;
 constexpr int kCurrent = 0;
 constexpr int kDriver = 0;
-constexpr size_t kTextBytes = 256;
+constexpr size_t kRocmTextBytes = 256;
 
-struct Functions {
+struct RocmFunctions {
   int (*init)(uint64_t) = nullptr;
   int (*count_gpus)(uint32_t*) = nullptr;
   int (*get_utilization)(uint32_t, uint32_t*) = nullptr;  // %
@@ -34,7 +34,7 @@ struct Functions {
   int (*get_version)(int, char*, uint32_t) = nullptr;
 };
 
-bool load_all(const SharedLibrary& library, Functions& rocm) {
+bool load_all(const SharedLibrary& library, RocmFunctions& rocm) {
   library.load("rsmi_dev_power_get", rocm.get_power);
   library.load("rsmi_dev_power_ave_get", rocm.get_average_power);
   library.load("rsmi_dev_energy_count_get", rocm.get_energy);
@@ -50,9 +50,9 @@ bool load_all(const SharedLibrary& library, Functions& rocm) {
 
 class RocmSmi final : public GpuLibrary {
  public:
-  explicit RocmSmi(const Functions& rocm) : rocm_(rocm) {
+  explicit RocmSmi(const RocmFunctions& rocm) : rocm_(rocm) {
     uint32_t count = 0;
-    if (rocm_.count_gpus(&count) != kSuccess) return;
+    if (rocm_.count_gpus(&count) != kRocmSuccess) return;
     const std::string driver = driver_version();
     const std::string version = rocm_version();
     for (uint32_t i = 0; i < count; ++i)
@@ -71,16 +71,17 @@ class RocmSmi final : public GpuLibrary {
     for (uint32_t i = 0; i < gpus_.size(); ++i) {
       GpuUse& use = out.emplace_back();
       uint32_t percent = 0;
-      if (rocm_.get_utilization(i, &percent) == kSuccess && percent <= 100) use.utilization = percent / 100.0;
+      if (rocm_.get_utilization(i, &percent) == kRocmSuccess && percent <= 100) use.utilization = percent / 100.0;
       uint64_t bytes = 0;
-      if (rocm_.get_memory_used(i, kVideoMemory, &bytes) == kSuccess) use.memory_used = static_cast<double>(bytes);
-      if (rocm_.get_memory_total(i, kVideoMemory, &bytes) == kSuccess) use.memory_total = static_cast<double>(bytes);
+      if (rocm_.get_memory_used(i, kVideoMemory, &bytes) == kRocmSuccess) use.memory_used = static_cast<double>(bytes);
+      if (rocm_.get_memory_total(i, kVideoMemory, &bytes) == kRocmSuccess)
+        use.memory_total = static_cast<double>(bytes);
       use.power_watts = power(i);
       use.temperature_celsius = temperature(i);
       uint64_t count = 0;
       float microjoules = 0;
       uint64_t time = 0;
-      if (rocm_.get_energy != nullptr && rocm_.get_energy(i, &count, &microjoules, &time) == kSuccess)
+      if (rocm_.get_energy != nullptr && rocm_.get_energy(i, &count, &microjoules, &time) == kRocmSuccess)
         use.energy_joules = static_cast<double>(count) * static_cast<double>(microjoules) * 1e-6;
     }
     return out;
@@ -88,31 +89,33 @@ class RocmSmi final : public GpuLibrary {
 
  private:
   std::string name(uint32_t gpu) const {
-    std::array<char, kTextBytes> text{};
-    if (rocm_.get_name == nullptr || rocm_.get_name(gpu, text.data(), text.size() - 1) != kSuccess) return "";
+    std::array<char, kRocmTextBytes> text{};
+    if (rocm_.get_name == nullptr || rocm_.get_name(gpu, text.data(), text.size() - 1) != kRocmSuccess) return "";
     return text.data();
   }
 
   // Returns the id in the form that HIP writes.
   std::string unique_id(uint32_t gpu) const {
     uint64_t id = 0;
-    if (rocm_.get_unique_id == nullptr || rocm_.get_unique_id(gpu, &id) != kSuccess || id == 0) return "";
+    if (rocm_.get_unique_id == nullptr || rocm_.get_unique_id(gpu, &id) != kRocmSuccess || id == 0) return "";
     std::array<char, 32> text{};
     std::snprintf(text.data(), text.size(), "GPU-%016llx", static_cast<unsigned long long>(id));
     return text.data();
   }
 
   std::string driver_version() const {
-    std::array<char, kTextBytes> text{};
-    if (rocm_.get_version == nullptr || rocm_.get_version(kDriver, text.data(), kTextBytes - 1) != kSuccess) return "";
+    std::array<char, kRocmTextBytes> text{};
+    if (rocm_.get_version == nullptr || rocm_.get_version(kDriver, text.data(), kRocmTextBytes - 1) != kRocmSuccess)
+      return "";
     return text.data();
   }
 
   std::optional<double> power(uint32_t gpu) const {
     uint64_t microwatts = 0;
     int type = 0;
-    const bool known = (rocm_.get_power != nullptr && rocm_.get_power(gpu, &microwatts, &type) == kSuccess) ||
-                       (rocm_.get_average_power != nullptr && rocm_.get_average_power(gpu, 0, &microwatts) == kSuccess);
+    const bool known =
+        (rocm_.get_power != nullptr && rocm_.get_power(gpu, &microwatts, &type) == kRocmSuccess) ||
+        (rocm_.get_average_power != nullptr && rocm_.get_average_power(gpu, 0, &microwatts) == kRocmSuccess);
     if (!known) return std::nullopt;
     return static_cast<double>(microwatts) * 1e-6;
   }
@@ -121,21 +124,22 @@ class RocmSmi final : public GpuLibrary {
   std::optional<double> temperature(uint32_t gpu) const {
     for (const uint32_t sensor : {kEdge, kJunction}) {
       int64_t thousandths = 0;
-      if (rocm_.get_temperature != nullptr && rocm_.get_temperature(gpu, sensor, kCurrent, &thousandths) == kSuccess)
+      if (rocm_.get_temperature != nullptr &&
+          rocm_.get_temperature(gpu, sensor, kCurrent, &thousandths) == kRocmSuccess)
         return static_cast<double>(thousandths) * 1e-3;
     }
     return std::nullopt;
   }
 
-  const Functions rocm_;
+  const RocmFunctions rocm_;
   std::vector<GpuInfo> gpus_;
 };
 
 }  // namespace
 
 std::unique_ptr<GpuLibrary> open_rocm_smi(const char* library) {
-  Functions functions;
-  if (!load_all(SharedLibrary(library), functions) || functions.init(0) != kSuccess) return nullptr;
+  RocmFunctions functions;
+  if (!load_all(SharedLibrary(library), functions) || functions.init(0) != kRocmSuccess) return nullptr;
   auto rocm = std::make_unique<RocmSmi>(functions);
   if (rocm->gpus().empty()) return nullptr;
   return rocm;

@@ -16,7 +16,7 @@ namespace tuft::telemetry::internal::otlp {
 namespace {
 
 namespace proto = opentelemetry::proto;
-using Attributes = google::protobuf::RepeatedPtrField<proto::common::v1::KeyValue>;
+using KeyValues = google::protobuf::RepeatedPtrField<proto::common::v1::KeyValue>;
 
 constexpr std::string_view kControl = "\\x";
 
@@ -76,7 +76,7 @@ void append_value(std::string& out, const proto::common::v1::AnyValue& value) {
   }
 }
 
-void append_attributes(std::string& out, const Attributes& attributes) {
+void append_attributes(std::string& out, const KeyValues& attributes) {
   for (const auto& attribute : attributes) {
     out += ' ';
     append_text(out, attribute.key());

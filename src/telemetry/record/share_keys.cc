@@ -15,7 +15,7 @@ namespace {
 // own. Written under the table's mutex.
 uint32_t g_last = 0;
 
-struct Table {
+struct KeyTable {
   Mutex mutex;
   // The first one has the number `oldest`, the others follow without gaps.
   std::deque<std::shared_ptr<const ShareKeys>> kept TUFT_GUARDED_BY(mutex);
@@ -48,7 +48,7 @@ uint32_t keep_share_keys(Attributes keys, uint32_t inherited) {
     for (size_t i = 0; i < above->count; ++i) add(*made, above->keys[i], above->value(i));
   }
   std::shared_ptr<const ShareKeys> replaced;  // destroyed without the lock
-  Table& table = PerProcess<Table>::get();
+  KeyTable& table = PerProcess<KeyTable>::get();
   MutexLock lock(table.mutex);
   // 0 is not a number. After four billion sets the count starts again, and those of before are forgotten.
   if (table.oldest + static_cast<uint32_t>(table.kept.size()) == 0) {
@@ -66,7 +66,7 @@ uint32_t keep_share_keys(Attributes keys, uint32_t inherited) {
 
 std::shared_ptr<const ShareKeys> kept_share_keys(uint32_t number) {
   if (number == 0) return nullptr;
-  Table& table = PerProcess<Table>::get();
+  KeyTable& table = PerProcess<KeyTable>::get();
   MutexLock lock(table.mutex);
   const uint32_t place = number - table.oldest;  // wraps around for a number that is too old
   return place < table.kept.size() ? table.kept[place] : nullptr;

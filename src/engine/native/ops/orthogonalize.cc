@@ -18,15 +18,15 @@ namespace HWY_NAMESPACE {
 
 constexpr int kBlock = 4;  // rows that are computed together
 
-// Copies up to kPiece columns of x, padded with zeros.
+// Copies up to kPieceColumns columns of x, padded with zeros.
 void copy_piece(int rows, int64_t columns, const float* x, int64_t begin, float* piece) {
   const int64_t left = columns - begin;
-  const int count = static_cast<int>(left < kPiece ? left : kPiece);
+  const int count = static_cast<int>(left < kPieceColumns ? left : kPieceColumns);
   for (int row = 0; row < rows; ++row) {
     const float* from = x + row * columns + begin;
-    float* to = piece + static_cast<ptrdiff_t>(row) * kPiece;
+    float* to = piece + static_cast<ptrdiff_t>(row) * kPieceColumns;
     for (int i = 0; i < count; ++i) to[i] = from[i];
-    for (int i = count; i < kPiece; ++i) to[i] = 0.0F;
+    for (int i = count; i < kPieceColumns; ++i) to[i] = 0.0F;
   }
 }
 
@@ -34,14 +34,14 @@ void copy_piece(int rows, int64_t columns, const float* x, int64_t begin, float*
 void add_gram(int rows, const float* piece, double* gram) {
   const F32 d;
   for (int i = 0; i < rows; ++i) {
-    const float* left = piece + static_cast<ptrdiff_t>(i) * kPiece;
+    const float* left = piece + static_cast<ptrdiff_t>(i) * kPieceColumns;
     for (int j = 0; j <= i; j += kBlock) {
       const float* right[kBlock];
       Lanes sums[kBlock] = {Lanes(0.0F), Lanes(0.0F), Lanes(0.0F), Lanes(0.0F)};
       for (int b = 0; b < kBlock; ++b) {
-        right[b] = piece + static_cast<ptrdiff_t>(j + b < rows ? j + b : rows - 1) * kPiece;
+        right[b] = piece + static_cast<ptrdiff_t>(j + b < rows ? j + b : rows - 1) * kPieceColumns;
       }
-      for (int c = 0; c < kPiece; c += kPanel) {
+      for (int c = 0; c < kPieceColumns; c += kPanel) {
         for (int v = 0; v < kVectors; ++v) {
           const auto x = hn::LoadU(d, left + c + v * kLanes);
           for (int b = 0; b < kBlock; ++b) {
@@ -56,17 +56,17 @@ void add_gram(int rows, const float* piece, double* gram) {
   }
 }
 
-// Writes the columns [begin, begin + kPiece) of matrix * piece to `to`, a matrix of rows x columns.
+// Writes the columns [begin, begin + kPieceColumns) of matrix * piece to `to`, a matrix of rows x columns.
 void multiply_piece(int rows, int64_t columns, const float* matrix, const float* piece, int64_t begin, float* to) {
   const F32 d;
   const int64_t left = columns - begin;
-  const int count = static_cast<int>(left < kPiece ? left : kPiece);
+  const int count = static_cast<int>(left < kPieceColumns ? left : kPieceColumns);
   for (int row = 0; row < rows; row += kBlock) {
     const int block = rows - row < kBlock ? rows - row : kBlock;
     for (int c = 0; c < count; c += kPanel) {
       Lanes sums[kBlock] = {Lanes(0.0F), Lanes(0.0F), Lanes(0.0F), Lanes(0.0F)};
       for (int k = 0; k < rows; ++k) {
-        const float* from = piece + static_cast<ptrdiff_t>(k) * kPiece + c;
+        const float* from = piece + static_cast<ptrdiff_t>(k) * kPieceColumns + c;
         for (int v = 0; v < kVectors; ++v) {
           const auto x = hn::LoadU(d, from + v * kLanes);
           for (int b = 0; b < kBlock; ++b) {
@@ -88,7 +88,7 @@ void multiply_piece(int rows, int64_t columns, const float* matrix, const float*
 
 // to = matrix * x; `to` may be x.
 void multiply(int rows, int64_t columns, const float* matrix, const float* x, float* piece, float* to) {
-  for (int64_t begin = 0; begin < columns; begin += kPiece) {
+  for (int64_t begin = 0; begin < columns; begin += kPieceColumns) {
     copy_piece(rows, columns, x, begin, piece);
     multiply_piece(rows, columns, matrix, piece, begin, to);
   }
@@ -106,7 +106,7 @@ void newton_schulz_step(int rows, int64_t columns, float* x, OrthogonalizeMemory
   float* polynomial = memory.polynomial.data();
   float* piece = memory.piece.data();
   for (int i = 0; i < cells; ++i) gram[i] = 0.0;
-  for (int64_t begin = 0; begin < columns; begin += kPiece) {
+  for (int64_t begin = 0; begin < columns; begin += kPieceColumns) {
     copy_piece(rows, columns, x, begin, piece);
     add_gram(rows, piece, gram);
   }
@@ -192,7 +192,7 @@ HWY_EXPORT(move_values);
 void OrthogonalizeMemory::reserve(int rows) {
   const auto count = static_cast<size_t>(rows);
   if (gram.size() >= count * count) return;
-  std::vector<float> new_piece(count * size_t{kPiece});
+  std::vector<float> new_piece(count * size_t{kPieceColumns});
   std::vector<double> new_gram(count * count);
   std::vector<float> new_small(count * count);
   polynomial.resize(count * count);

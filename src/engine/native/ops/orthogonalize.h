@@ -8,7 +8,7 @@
 
 namespace tuft::engine::native {
 
-inline constexpr int kPiece = 256;  // columns that are multiplied at a time
+inline constexpr int kPieceColumns = 256;  // columns that are multiplied at a time
 
 // The memory that a thread needs for matrices of up to `rows` rows.
 class OrthogonalizeMemory {
@@ -16,7 +16,7 @@ class OrthogonalizeMemory {
   // Throws std::bad_alloc, and keeps what it had.
   void reserve(int rows);
 
-  std::vector<float> piece;       // [rows][kPiece]
+  std::vector<float> piece;       // [rows][kPieceColumns]
   std::vector<double> gram;       // [rows][rows]
   std::vector<float> small;       // [rows][rows]
   std::vector<float> polynomial;  // [rows][rows]

@@ -1,0 +1,15 @@
+// The text of a record.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace tuft::control {
+
+// Text from clients need not be UTF-8, and must not make a record fail.
+inline std::string text_of(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace tuft::control
