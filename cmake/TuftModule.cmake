@@ -1,7 +1,9 @@
-# tuft_module(NAME path SOURCES ... [LIBS ...] [TESTS ...] [TEST_LIBS ...])
+# tuft_module(NAME path SOURCES ... [ALONE ...] [LIBS ...] [TESTS ...] [TEST_LIBS ...])
 # One call per module: a static library tuft_<path with _>, linked against exactly the modules that
 # cmake/layers.txt allows, and one GoogleTest binary out of TESTS.
 # Every module must have a source file; there are no header-only modules.
+# With TUFT_UNITY, the sources of a module are compiled in groups, which halves the time that a build takes (ADR 0024).
+# Sources of ALONE are not: they include what cannot stand beside the headers of the others.
 
 file(STRINGS ${PROJECT_SOURCE_DIR}/cmake/layers.txt _layer_lines REGEX "^[a-z]")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/layers.txt)
@@ -36,13 +38,19 @@ function(tuft_link_layers target module)
 endfunction()
 
 function(tuft_module)
-  cmake_parse_arguments(M "" "NAME" "SOURCES;LIBS;TESTS;TEST_LIBS" ${ARGN})
+  cmake_parse_arguments(M "" "NAME" "SOURCES;ALONE;LIBS;TESTS;TEST_LIBS" ${ARGN})
   tuft_target_name(${M_NAME} target)
-  add_library(${target} STATIC ${M_SOURCES})
+  add_library(${target} STATIC ${M_SOURCES} ${M_ALONE})
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
   target_link_libraries(${target} PUBLIC $<BUILD_INTERFACE:tuft_options> ${M_LIBS})
   tuft_link_layers(${target} ${M_NAME})
   tuft_precompile(${target} ${M_NAME})
+  if(TUFT_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    set_source_files_properties(${M_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    # A type with a member of an anonymous namespace is in a header then, as the compiler sees it.
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  endif()
   if(M_TESTS AND BUILD_TESTING)
     add_executable(${target}_test ${M_TESTS})
     target_link_libraries(${target}_test PRIVATE ${target} ${M_TEST_LIBS} GTest::gmock GTest::gtest_main)
