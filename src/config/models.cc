@@ -124,6 +124,9 @@ ModelConfig read_model(const Node& node, size_t index, size_t models, Problems& 
                                   .training = model.training,
                                   .sampling = model.sampling,
                                   .max_lora_rank = has_rank ? std::optional(model.max_lora_rank) : std::nullopt});
+  if (model.replicate && !model.training) {
+    reader.warning("replicate", "has no effect: it keeps what training runs do, and this model does not train");
+  }
   reader.finish();
   return model;
 }

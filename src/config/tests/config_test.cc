@@ -331,6 +331,13 @@ TEST(Config, KeyOfAnotherEngineGivesOneWarningWithItsReplacement) {
                                               HasSubstr("worker_venv_path: has no effect")));
 }
 
+TEST(Config, SaysThatReplicateIsForTraining) {
+  const std::string sampling = "    capabilities: [sampling]\n    replicate: true\n";
+  EXPECT_THAT(parsed(one_model(sampling) + kUsers).warnings,
+              ElementsAre(HasSubstr("supported_models[0].replicate: has no effect")));
+  EXPECT_THAT(parsed(one_model("    replicate: true\n") + kUsers).warnings, IsEmpty());
+}
+
 TEST(Config, AcceptsEveryKeyOfTuft) {
   const Loaded loaded = parsed(one_model(R"(    capabilities: [sampling, training, training]
     tensor_parallel_size: 1
