@@ -51,7 +51,8 @@ Result<SamplerId> SamplerTable::create(const UserId& user, const NewSampler& req
   if (!model->config().sampling) return refuse(sampling_disabled(model->name()));
   Inserted inserted;
   Result<Insertion> insertion = insert(record, model, checkpoint, span.context(), inserted);
-  if (insertion.ok() && *insertion == Insertion::kFull && make_room(user)) {
+  // Another request may take the room that this one made.
+  while (insertion.ok() && *insertion == Insertion::kFull && make_room(user)) {
     insertion = insert(record, model, checkpoint, span.context(), inserted);
   }
   if (!insertion.ok()) return refuse(insertion.error());

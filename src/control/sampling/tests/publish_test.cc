@@ -1,4 +1,5 @@
 // Tests of saves for samplers, which make a version in the worker's memory first, then its file.
+#include <atomic>
 #include <set>
 #include <string>
 #include <thread>
@@ -150,6 +151,26 @@ TEST_F(Publishing, AfterARestartTheOldestUnnamedSamplersAreDropped) {
           << old << " after " << number;
     }
   }
+}
+
+// Two requests may choose the same one to make room, and a third may take the room of another.
+TEST_F(Publishing, RequestsAtTheLimitMakeRoomForEachOfThem) {
+  constexpr int kThreads = 4, kEach = 12, kCount = kThreads * kEach;
+  config().limits.samplers_per_user_max = kCount;
+  config().limits.unnamed_samplers_per_run_max = kCount;
+  const auto [s, run] = boot_with_session_and_run();
+  for (int64_t number = 1; number <= kCount; ++number) sampler_of(save_for_sampler(run, alice, number, "", number));
+  std::atomic<int> made = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (int thread = 1; thread <= kThreads; ++thread) {
+      threads.emplace_back([&, thread, session = s] {
+        for (int i = 0; i < kEach; ++i)
+          made += try_sampler(session, alice, kCount * thread + 1 + i, model).ok() ? 1 : 0;
+      });
+    }
+  }
+  EXPECT_EQ(made, kCount);
 }
 
 TEST_F(Publishing, AnUnnamedSamplerWithASampleUnderWayIsNotDropped) {
