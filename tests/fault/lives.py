@@ -41,7 +41,7 @@ class Lives:
     def prepare(self):
         port = self.server.url.rsplit(":", 1)[1] if self.server else "0"
         config = configuration(self.model_dir, persistence=self.persistence, limits={
-            "runs_per_user_max": 1000, "unnamed_samplers_per_run_max": 1000})
+            "runs_per_user_max": 1000, "unnamed_samplers_per_run_max": 1000, "samplers_per_user_max": 150})
         self.server = TuftServer(self.home, config)
         self.server.arguments = ["--host", "127.0.0.1", "--port", port, "--log-level", "warning"]
 
