@@ -2,7 +2,7 @@
 # One call per module: a static library tuft_<path with _>, linked against exactly the modules that
 # cmake/layers.txt allows, and one GoogleTest binary out of TESTS.
 # Every module must have a source file; there are no header-only modules.
-# With TUFT_UNITY, the sources of a module are compiled in groups, which halves the time that a build takes (ADR 0024).
+# With TUFT_UNITY, the sources of a module are compiled in groups, because they include the same headers (ADR 0024).
 # Sources of ALONE are not: they include what cannot stand beside the headers of the others.
 
 file(STRINGS ${PROJECT_SOURCE_DIR}/cmake/layers.txt _layer_lines REGEX "^[a-z]")
