@@ -16,6 +16,9 @@ struct FilterEntry {
   Result<Value> (*apply)(Budget& budget, const Value& input, const CallArguments& arguments);
 };
 
+// The default of an argument that the template need not give.
+inline const Value kNotGiven = None{};
+
 // Returns null if there is no filter of this name.
 const FilterEntry* find_filter(std::string_view name);
 

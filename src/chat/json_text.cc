@@ -107,9 +107,9 @@ std::string json_number(double value) {
   return float_text(value);
 }
 
-class Writer {
+class JsonTextWriter {
  public:
-  Writer(Budget& budget, const JsonStyle& style) : budget_(budget), style_(style) {}
+  JsonTextWriter(Budget& budget, const JsonStyle& style) : budget_(budget), style_(style) {}
 
   Status write(const Value& value, int level) {
     TUFT_TRY(budget_.step());
@@ -190,7 +190,7 @@ Result<Value> value_of_json(Budget& budget, const Json& json) {
 }
 
 Result<std::string> to_json(Budget& budget, const Value& value, const JsonStyle& style) {
-  Writer writer(budget, style);
+  JsonTextWriter writer(budget, style);
   TUFT_TRY(writer.write(value, 0));
   return writer.take();
 }

@@ -11,8 +11,6 @@
 namespace tuft::chat {
 namespace {
 
-const Value kNotGiven = None{};
-
 Result<Value> length(Budget& budget, const Value& input, const CallArguments& arguments) {
   TUFT_TRY(bind("length", arguments, {}));
   TUFT_ASSIGN(const int64_t length, length_of(budget, input));

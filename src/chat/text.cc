@@ -47,9 +47,9 @@ void append_string_repr(std::string& out, std::string_view text) {
   out += quote;
 }
 
-class Writer {
+class TextWriter {
  public:
-  Writer(Budget& budget, std::string& out) : budget_(budget), out_(out) {}
+  TextWriter(Budget& budget, std::string& out) : budget_(budget), out_(out) {}
 
   Status repr(const Value& value) {
     TUFT_TRY(budget_.step());
@@ -109,7 +109,7 @@ Result<std::string> to_text(Budget& budget, const Value& value) {
     TUFT_TRY(budget.allocate(text->size()));
     out = *text;
   } else if (!value.is<Undefined>()) {
-    TUFT_TRY(Writer(budget, out).repr(value));
+    TUFT_TRY(TextWriter(budget, out).repr(value));
   }
   return out;
 }

@@ -12,8 +12,6 @@
 namespace tuft::chat {
 namespace {
 
-const Value kNotGiven = None{};
-
 template <std::string (*Change)(std::string_view)>
 Result<Value> change(Budget& budget, const Value& input, const CallArguments& arguments) {
   TUFT_TRY(bind("the filter", arguments, {}));

@@ -36,11 +36,6 @@ std::optional<Outside> outside(const std::optional<std::string>& flag, const cha
   return std::nullopt;
 }
 
-std::filesystem::path directory(std::string_view text) {
-  std::error_code ignored;
-  return std::filesystem::absolute(expand_user(text), ignored).lexically_normal();
-}
-
 std::optional<std::string> canonical_level(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
   if (text == "debug" || text == "info" || text == "warning" || text == "error") return text;
@@ -131,7 +126,7 @@ Status apply(ServerConfig& config, const Overrides& overrides) {
     config.log_format = format->value;
   }
   if (const auto path = outside(overrides.checkpoint_dir, "--checkpoint-dir", "TUFT_CHECKPOINT_DIR")) {
-    config.checkpoint_dir = directory(path->value);
+    config.checkpoint_dir = full_path(path->value);
   }
   if (overrides.trace_enable) enable_tracing(config.telemetry);
   if (overrides.otlp_traces_endpoint) config.telemetry.traces.endpoint = overrides.otlp_traces_endpoint;
@@ -157,9 +152,7 @@ Result<std::string> read_config_file(const std::filesystem::path& path) {
 }  // namespace
 
 std::filesystem::path home_directory() {
-  std::error_code ignored;
-  return std::filesystem::absolute(expand_user(environment("TUFT_HOME").value_or("~/.tuft")), ignored)
-      .lexically_normal();
+  return full_path(environment("TUFT_HOME").value_or("~/.tuft"));
 }
 
 Result<Loaded> parse_config(std::string_view yaml, std::string_view origin) {
@@ -181,7 +174,7 @@ Result<Loaded> parse_config(std::string_view yaml, std::string_view origin) {
   read_server_keys(reader, config);
   config.home = home_directory();
   config.checkpoint_dir = config.home / "checkpoints";
-  if (std::string path; reader.text("checkpoint_dir", path)) config.checkpoint_dir = directory(path);
+  if (std::string path; reader.text("checkpoint_dir", path)) config.checkpoint_dir = full_path(path);
   config.supported_models = read_models(reader.take("supported_models"), reader.line(), problems);
   reader.text("model_owner", config.model_owner);
   read_keys_without_effect(reader);
@@ -191,7 +184,7 @@ Result<Loaded> parse_config(std::string_view yaml, std::string_view origin) {
   if (!said && parse_boolean(environment("TRACES_ENABLE").value_or("")).value_or(false))
     enable_tracing(config.telemetry);
   if (std::string path; reader.text("authorized_users_file", path) && !path.empty()) {
-    config.authorized_users_file = directory(path);
+    config.authorized_users_file = full_path(path);
   }
   if (config.authorized_users.empty() && config.authorized_users_file.empty()) {
     problems.warning(users == nullptr ? 1 : users->line, "authorized_users",
@@ -199,16 +192,16 @@ Result<Loaded> parse_config(std::string_view yaml, std::string_view origin) {
   }
   read_tls(reader.take("tls"), config.tls, problems);
   for (std::filesystem::path* path : {&config.tls.certificate, &config.tls.private_key}) {
-    if (!path->empty()) *path = directory(path->string());
+    if (!path->empty()) *path = full_path(path->string());
   }
   read_join(reader.take("join"), config, problems);
   read_bucket(reader.take("bucket"), config.bucket, problems);
-  config.telemetry_store.directory = directory(config.telemetry_store.directory.string());
+  config.telemetry_store.directory = full_path(config.telemetry_store.directory.string());
   read_console(reader.take("console"), config, problems);
   read_limits(reader.take("limits"), config.limits, problems);
   config.persistence.file_path = config.home / "persistence.db";
   read_persistence(reader.take("persistence"), config.persistence, problems);
-  config.persistence.file_path = directory(config.persistence.file_path.string());
+  config.persistence.file_path = full_path(config.persistence.file_path.string());
   reader.finish();
 
   if (problems.failed()) return problems.take_error();

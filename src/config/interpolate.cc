@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kOpen = "${";
 constexpr std::string_view kEnvironment = "oc.env:";
-constexpr size_t kReferencesMax = 32;  // limits references to references and nested ${
+constexpr size_t kReferenceDepthMax = 32;  // limits references to references and nested ${
 // Limits values that repeat other values: each, and all together.
 constexpr size_t kFilledBytesMax = 1 << 16;
 constexpr size_t kAllTextBytesMax = 4 << 20;
@@ -47,7 +47,7 @@ class Interpolator {
     if (std::find(open_.begin(), open_.end(), &node) != open_.end()) {
       return fail(node, "this value refers to itself through ${...}");
     }
-    if (open_.size() >= kReferencesMax) return fail(node, kTooDeep);
+    if (open_.size() >= kReferenceDepthMax) return fail(node, kTooDeep);
     open_.push_back(&node);
     TUFT_ASSIGN(Expansion whole, expand(node, node.text));
     open_.pop_back();
@@ -71,7 +71,7 @@ class Interpolator {
   }
 
   Result<Expansion> expand(const Node& node, std::string_view text) {
-    if (depth_ >= 2 * kReferencesMax) return fail(node, kTooDeep);
+    if (depth_ >= 2 * kReferenceDepthMax) return fail(node, kTooDeep);
     ++depth_;
     Result<Expansion> result = expand_once(node, text);
     --depth_;

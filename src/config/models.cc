@@ -45,7 +45,7 @@ void read_path(MapReader& reader, ModelConfig& model) {
   std::string text;
   if (!reader.text("model_path", text)) return;
   std::error_code ignored;
-  model.model_path = std::filesystem::absolute(expand_user(text), ignored).lexically_normal();
+  model.model_path = full_path(text);
   if (!std::filesystem::is_directory(model.model_path, ignored)) {
     reader.error("model_path", "there is no directory " + model.model_path.string() +
                                    ". Give a local Hugging Face model directory (names on the hub are not "

@@ -8,7 +8,7 @@
 namespace tuft::config {
 namespace {
 
-constexpr size_t kAllTextBytesMax = 4 << 20;
+constexpr size_t kEnvironmentBytesMax = 4 << 20;
 
 bool is_name(std::string_view text) {
   const auto inside = [](unsigned char c) { return std::isalnum(c) || c == '_'; };
@@ -26,7 +26,7 @@ class Substitution {
     if (!node.is_scalar() || node.text.find('$') == std::string::npos) return {};
     TUFT_ASSIGN(node.text, resolve(node));
     text_bytes_ += node.text.size();
-    if (text_bytes_ > kAllTextBytesMax) return fail(node, "with all ${...} filled in the document is too long");
+    if (text_bytes_ > kEnvironmentBytesMax) return fail(node, "with all ${...} filled in the document is too long");
     // The type of a value is that of the text after the substitution; an empty one is null.
     if (!node.quoted && is_null_word(node.text)) node.kind = Node::Kind::kNull;
     return {};

@@ -16,7 +16,7 @@ namespace {
 
 using telemetry::TelemetryConfig;
 
-constexpr size_t kFileSizeMax = 1 << 20;
+constexpr size_t kOtelFileSizeMax = 1 << 20;
 
 bool has_value(const Node& node) {
   if (node.is_scalar()) return true;
@@ -274,7 +274,7 @@ Result<OtelFile> parse_otel_file(std::string_view yaml, std::string_view origin)
 
 Status use_otel_file(const std::string& path, const Node* section, std::string_view section_origin,
                      TelemetryConfig& config, std::vector<std::string>& warnings) {
-  const Result<std::string> text = read_file(path, kFileSizeMax);
+  const Result<std::string> text = read_file(path, kOtelFileSizeMax);
   if (!text.ok()) return invalid_argument("OTEL_CONFIG_FILE: " + text.error().message, "config");
   TUFT_ASSIGN(OtelFile file, parse_otel_file(*text, path));
   Problems problems(section_origin);

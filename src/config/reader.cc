@@ -124,8 +124,7 @@ bool MapReader::text(std::string_view key, std::string& out) {
 bool MapReader::file(std::string_view key, std::filesystem::path& out) {
   std::string named;
   if (!text(key, named) || named.empty()) return false;
-  std::error_code ignored;
-  out = std::filesystem::absolute(expand_user(named), ignored).lexically_normal();
+  out = full_path(named);
   return true;
 }
 
@@ -213,6 +212,11 @@ std::optional<double> parse_number(std::string_view text) {
   const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (status != std::errc() || end != digits.data() + digits.size() || !std::isfinite(value)) return std::nullopt;
   return value;
+}
+
+std::filesystem::path full_path(std::string_view text) {
+  std::error_code ignored;
+  return std::filesystem::absolute(expand_user(text), ignored).lexically_normal();
 }
 
 std::optional<int64_t> parse_whole_number(std::string_view text) {

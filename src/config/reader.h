@@ -54,8 +54,7 @@ class MapReader {
   // Each of these sets `out` and returns true, or leaves `out` unchanged if the key is absent or wrong. A wrong value
   // is reported.
   bool text(std::string_view key, std::string& out);
-  // An empty path counts as absent. A relative one is completed with the working directory, `~` with the home
-  // directory.
+  // An empty path counts as absent; of another one, `out` becomes the full path.
   bool file(std::string_view key, std::filesystem::path& out);
   bool boolean(std::string_view key, bool& out);
   bool number(std::string_view key, double& out);
@@ -89,6 +88,9 @@ class MapReader {
   int line_ = 1;
   std::vector<std::string_view> known_;
 };
+
+// Completes a relative path with the working directory, and a leading ~ with the home directory.
+std::filesystem::path full_path(std::string_view text);
 
 // Parse scalars as TuFT does: "8" and 8.0 are whole numbers; yes, no, on and off are booleans.
 std::optional<int64_t> parse_whole_number(std::string_view text);

@@ -5,18 +5,12 @@
 #include <string>
 
 #include "base/error.h"
+#include "engine/mix.h"
 
 namespace tuft::engine {
 namespace {
 
 // SplitMix64 (Steele, Lea and Flood 2014).
-uint64_t mix(uint64_t value) {
-  value += 0x9E3779B97F4A7C15ULL;
-  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  value = (value ^ (value >> 27)) * 0x94D049BB133111EBULL;
-  return value ^ (value >> 31);
-}
-
 // Each tensor has its own random stream, so that its bits do not depend on which other modules are trained.
 void fill_uniform(std::vector<float>& values, float bound, uint64_t stream) {
   for (size_t i = 0; i < values.size(); ++i) {

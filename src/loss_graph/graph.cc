@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 constexpr size_t kNameMax = 128;
 constexpr size_t kMetricNameMax = 64;  // of what is between "custom/" and the colon
 
-Error invalid(std::string what) {
+Error invalid_graph(std::string what) {
   return invalid_argument("graph: " + std::move(what), "custom_loss_invalid");
 }
 
@@ -76,10 +76,10 @@ class GraphReader {
     TUFT_TRY(only(json, {"format", "nodes"}, "it"));
     const auto format = json.find("format");
     if (format != json.end() && (!format->is_number_integer() || *format != 1)) {
-      return invalid("its format is not 1, the only one that this server knows");
+      return invalid_graph("its format is not 1, the only one that this server knows");
     }
     const auto nodes = json.find("nodes");
-    if (nodes == json.end() || !nodes->is_array()) return invalid("'nodes' must be a list");
+    if (nodes == json.end() || !nodes->is_array()) return invalid_graph("'nodes' must be a list");
     if (nodes->size() > limits_.nodes) {
       return Error{ErrorCode::kPayloadTooLarge,
                    "graph: it has " + std::to_string(nodes->size()) + " nodes; a custom loss has at most " +
@@ -87,10 +87,10 @@ class GraphReader {
                    "custom_loss_too_large"};
     }
     for (const Json& node : *nodes) {
-      if (has_output_) return invalid("a node follows the output");
+      if (has_output_) return invalid_graph("a node follows the output");
       TUFT_TRY(read_node(node));
     }
-    if (!has_output_) return invalid("it has no output node");
+    if (!has_output_) return invalid_graph("it has no output node");
     return std::move(graph_);
   }
 
@@ -99,8 +99,8 @@ class GraphReader {
   static Status only(const Json& json, std::initializer_list<std::string_view> known, const std::string& which) {
     for (const auto& [name, value] : json.items()) {
       if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-      return invalid(which + " has the member " + (is_name(name) ? "'" + name + "'" : "with a strange name") +
-                     ", which this server does not know");
+      return invalid_graph(which + " has the member " + (is_name(name) ? "'" + name + "'" : "with a strange name") +
+                           ", which this server does not know");
     }
     return {};
   }
@@ -110,21 +110,21 @@ class GraphReader {
     if (found != node.end() && found->is_string() && is_name(found->get_ref<const std::string&>())) {
       return found->get<std::string>();
     }
-    return invalid("node " + std::to_string(graph_.nodes.size()) + ": '" + key +
-                   "' must be a name of letters, digits, " + "dots and underscores with at most " +
-                   std::to_string(kNameMax) + " characters");
+    return invalid_graph("node " + std::to_string(graph_.nodes.size()) + ": '" + key +
+                         "' must be a name of letters, digits, " + "dots and underscores with at most " +
+                         std::to_string(kNameMax) + " characters");
   }
 
   Status read_node(const Json& json) {
     const std::string which = "node " + std::to_string(graph_.nodes.size());
-    if (!json.is_object()) return invalid(which + " is not an object");
+    if (!json.is_object()) return invalid_graph(which + " is not an object");
     TUFT_TRY(only(json, {"op", "name", "target", "args", "kwargs"}, which));
     Node node;
     TUFT_ASSIGN(const std::string op, text_of(json, "op"));
     TUFT_ASSIGN(node.name, text_of(json, "name"));
     TUFT_ASSIGN(node.target, text_of(json, "target"));
     if (op == "placeholder") return add_placeholder(json, std::move(node));
-    if (graph_.nodes.size() < inputs_.size()) return invalid("it has fewer placeholders than inputs");
+    if (graph_.nodes.size() < inputs_.size()) return invalid_graph("it has fewer placeholders than inputs");
     if (op == "output") return read_output(json, node);
     if (op == "call_function" || op == "call_method") return add_call(op, json, std::move(node));
     return node_error(node, "nodes of the kind '" + op + "' are not allowed in a custom loss", "custom_loss_operation");
@@ -261,7 +261,7 @@ Error node_error(const Node& node, const std::string& what, std::string reason) 
 Result<Graph> read_graph(std::string_view text, const std::vector<Input>& inputs, const Limits& limits) {
   TUFT_TRY(check_size(text, limits));
   const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) return invalid("it is not a JSON object");
+  if (!json.is_object()) return invalid_graph("it is not a JSON object");
   return GraphReader(inputs, limits).read(json);
 }
 

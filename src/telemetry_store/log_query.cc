@@ -21,12 +21,6 @@ constexpr size_t kReadBytesMax = size_t{1} << 20;
 
 // A log record. Pages are in descending order of (time, segment, row); those that follow, in ascending order of
 // (segment, row).
-struct Found {
-  Nanos time = 0;
-  size_t segment = 0;
-  uint32_t row = 0;
-};
-
 class LogSearch {
  public:
   LogSearch(const Segments& segments, Conditions conditions, const Deadline& deadline)
@@ -34,14 +28,15 @@ class LogSearch {
 
   // Returns the newest `limit` records that are older than `before`; `more`: there are others.
   // Records at or behind `end` came after the query and belong to those that follow.
-  Result<std::vector<Found>> newest(size_t limit, const std::optional<Cursor>& before, const Cursor& end, bool& more) {
+  Result<std::vector<FoundRow>> newest(size_t limit, const std::optional<Cursor>& before, const Cursor& end,
+                                       bool& more) {
     std::vector<std::pair<Nanos, size_t>> order;
     for (size_t i = 0; i < segments_.size(); ++i) {
       if (may_match(*segments_[i], Table::kLogs, conditions_))
         order.emplace_back(segments_[i]->extent().newest_of(Table::kLogs), i);
     }
     std::sort(order.rbegin(), order.rend());
-    std::vector<Found> found;
+    std::vector<FoundRow> found;
     Nanos oldest_wanted = std::numeric_limits<Nanos>::min();
     for (const auto& [time, i] : order) {
       if (time < oldest_wanted) {
@@ -55,23 +50,24 @@ class LogSearch {
       if (before) wanted.filter.time.until = std::min(end_of(wanted.filter.time), before->time + 1);
       TUFT_ASSIGN(const std::vector<uint32_t> selected, select_rows(rows, wanted, deadline_));
       for (const uint32_t row : selected) {
-        const Found one{rows.time(row), i, row};
+        const FoundRow one{rows.time(row), i, row};
         if (std::pair(segments_[i]->number(), uint64_t{row}) >= std::pair(end.first, end.second)) continue;
         if (!before || key_of(one) < std::tuple(before->time, before->first, before->second)) found.push_back(one);
       }
       if (found.size() <= limit) continue;
-      std::sort(found.begin(), found.end(), [&](const Found& a, const Found& b) { return key_of(a) > key_of(b); });
+      std::sort(found.begin(), found.end(),
+                [&](const FoundRow& a, const FoundRow& b) { return key_of(a) > key_of(b); });
       found.resize(limit);
       oldest_wanted = found.back().time;
       more = true;
     }
-    std::sort(found.begin(), found.end(), [&](const Found& a, const Found& b) { return key_of(a) > key_of(b); });
+    std::sort(found.begin(), found.end(), [&](const FoundRow& a, const FoundRow& b) { return key_of(a) > key_of(b); });
     return found;
   }
 
   // Returns the first `limit` records that came after the cursor, and moves the cursor behind what was searched.
-  Result<std::vector<Found>> that_followed(size_t limit, Cursor& after) {
-    std::vector<Found> found;
+  Result<std::vector<FoundRow>> that_followed(size_t limit, Cursor& after) {
+    std::vector<FoundRow> found;
     for (size_t i = 0; i < segments_.size() && found.size() < limit; ++i) {
       const uint64_t number = segments_[i]->number();
       if (number < after.first) continue;
@@ -94,9 +90,9 @@ class LogSearch {
   }
 
   // Reads the records into the page, and removes from the end of `found` those for which it has no room.
-  Status read(std::vector<Found>& found, LogPage& page) {
+  Status read(std::vector<FoundRow>& found, LogPage& page) {
     std::map<size_t, Rows> rows;
-    for (const Found& one : found) rows.try_emplace(one.segment, segments_[one.segment], Table::kLogs);
+    for (const FoundRow& one : found) rows.try_emplace(one.segment, segments_[one.segment], Table::kLogs);
     for (size_t first = 0; first < found.size();) {
       // A small record may become a large object, so that only as many are read at once.
       size_t last = first;
@@ -121,15 +117,15 @@ class LogSearch {
     return {};
   }
 
-  std::string cursor_of(const Found& found) const {
+  std::string cursor_of(const FoundRow& found) const {
     return encode_cursor({found.time, segments_[found.segment]->number(), found.row});
   }
 
  private:
-  Status read_some(std::map<size_t, Rows>& rows, const std::vector<Found>& some,
+  Status read_some(std::map<size_t, Rows>& rows, const std::vector<FoundRow>& some,
                    std::map<std::pair<size_t, uint32_t>, LogRecord>& records) {
     std::map<size_t, std::vector<uint32_t>> by_segment;
-    for (const Found& one : some) by_segment[one.segment].push_back(one.row);
+    for (const FoundRow& one : some) by_segment[one.segment].push_back(one.row);
     for (auto& [segment, selected] : by_segment) {
       Rows& of = rows.at(segment);
       std::sort(selected.begin(), selected.end());
@@ -148,7 +144,7 @@ class LogSearch {
     return {};
   }
 
-  std::tuple<Nanos, uint64_t, uint64_t> key_of(const Found& found) const {
+  std::tuple<Nanos, uint64_t, uint64_t> key_of(const FoundRow& found) const {
     return {found.time, segments_[found.segment]->number(), found.row};
   }
 
@@ -188,7 +184,7 @@ Result<LogPage> find_logs(const Segments& segments, const Viewer& viewer, const 
   const size_t limit = std::clamp<size_t>(query.page.limit, 1, kLogsMax);
   LogSearch search(segments, std::move(conditions), deadline);
   LogPage page;
-  std::vector<Found> found;
+  std::vector<FoundRow> found;
   if (!query.after.empty()) {
     TUFT_ASSIGN(Cursor after, decode_cursor(query.after));
     TUFT_ASSIGN(found, search.that_followed(limit, after));

@@ -13,8 +13,8 @@ namespace {
 constexpr size_t kRunsMax = 10'000;
 constexpr size_t kRunNameBytesMax = 512;
 constexpr size_t kFileBytesMin = size_t{1} << 20;
-constexpr uint64_t kFileBytesMax = uint64_t{256} << 20;
-constexpr size_t kUnwrittenBytesMax = size_t{1} << 20;
+constexpr uint64_t kStepFileBytesMax = uint64_t{256} << 20;
+constexpr size_t kUnwrittenStepBytesMax = size_t{1} << 20;
 
 std::string encode_step(std::string_view run, std::string_view owner, const RunStep& step) {
   ByteWriter writer;
@@ -47,7 +47,7 @@ RunSteps::RunSteps(const std::filesystem::path& directory, size_t memory_bytes_m
 
 void RunSteps::load() {
   if (path_.empty()) return;
-  const auto file = read_file(path_, kFileBytesMax);
+  const auto file = read_file(path_, kStepFileBytesMax);
   if (!file.ok()) return;
   size_t damaged = 0;
   {
@@ -65,7 +65,7 @@ void RunSteps::load() {
 
 void RunSteps::add(RunStep step) {
   if (step.run.empty() || step.run.size() > kRunNameBytesMax || step.owner.size() > kRunNameBytesMax) return;
-  if (!path_.empty() && unwritten_.size() < kUnwrittenBytesMax)
+  if (!path_.empty() && unwritten_.size() < kUnwrittenStepBytesMax)
     append_entry(unwritten_, EntryType::kSteps, 0, encode_step(step.run, step.owner, step));
   MutexLock lock(mutex_);
   keep(std::move(step));

@@ -27,6 +27,12 @@ class Deadline {
   const Nanos end_;
 };
 
+struct FoundRow {
+  Nanos time = 0;
+  size_t segment = 0;
+  uint32_t row = 0;
+};
+
 // What a query asks of rows beside its filter.
 struct Conditions {
   Viewer viewer;

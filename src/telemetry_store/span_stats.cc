@@ -13,7 +13,7 @@
 namespace tuft::telemetry_store::internal {
 namespace {
 
-constexpr double kNoData = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNoSpans = std::numeric_limits<double>::quiet_NaN();
 // Of one answer; each takes eight bytes.
 constexpr size_t kSpansOfSeriesMax = size_t{8} << 20;
 constexpr size_t kGroupsSeenMax = 100'000;
@@ -116,7 +116,7 @@ class SeriesBuilder {
   std::vector<double> points_of(uint32_t group) {
     const bool is_number = function_ == SpanFunction::kCount || function_ == SpanFunction::kErrors ||
                            function_ == SpanFunction::kRate || function_ == SpanFunction::kBusy;
-    std::vector<double> points(steps_, is_number ? 0.0 : kNoData);
+    std::vector<double> points(steps_, is_number ? 0.0 : kNoSpans);
     const auto by_cell = [](const Sample& sample, uint32_t cell) { return sample.cell < cell; };
     auto at = std::lower_bound(samples_.begin(), samples_.end(), static_cast<uint32_t>(group * steps_), by_cell);
     for (size_t step = 0; step < steps_; ++step) {

@@ -14,12 +14,6 @@ namespace {
 // The memory of one answer.
 constexpr size_t kTraceBytesMax = size_t{64} << 20;
 
-struct Found {
-  Nanos time = 0;
-  size_t segment = 0;
-  uint32_t row = 0;
-};
-
 class TraceReader {
  public:
   TraceReader(const Segments& segments, const Viewer& viewer, const TraceId& id, const Deadline& deadline)
@@ -48,18 +42,18 @@ class TraceReader {
     Conditions conditions;
     conditions.viewer = viewer_;
     conditions.trace = id_;
-    std::vector<Found> found;
+    std::vector<FoundRow> found;
     for (size_t i = 0; i < segments_.size(); ++i) {
       if (!may_match(*segments_[i], table, conditions)) continue;
       Rows rows(segments_[i], table);
       TUFT_ASSIGN(const std::vector<uint32_t> selected, select_rows(rows, conditions, deadline_));
       for (const uint32_t row : selected) found.push_back({rows.time(row), i, row});
     }
-    std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.time < b.time; });
+    std::stable_sort(found.begin(), found.end(), [](const FoundRow& a, const FoundRow& b) { return a.time < b.time; });
     truncated = found.size() > count_max;
     if (truncated) found.resize(count_max);
     std::map<size_t, std::vector<uint32_t>> by_segment;
-    for (const Found& one : found) by_segment[one.segment].push_back(one.row);
+    for (const FoundRow& one : found) by_segment[one.segment].push_back(one.row);
     for (auto& [segment, selected] : by_segment) {
       if (is_full_) break;
       Rows rows(segments_[segment], table);

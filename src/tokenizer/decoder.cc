@@ -14,7 +14,7 @@
 namespace tuft::tokenizer {
 namespace {
 
-constexpr size_t kFileBytesMax = 256 << 20;
+constexpr size_t kTokenizerBytesMax = 256 << 20;
 constexpr std::string_view kMetaspace = "\xE2\x96\x81";  // U+2581
 
 enum class Style : uint8_t { kByteLevel, kSentencePiece };
@@ -114,7 +114,7 @@ Result<Decoder> Decoder::read(const Json& file, std::string_view origin) {
 
 Result<Decoder> Decoder::load(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "tokenizer.json";
-  TUFT_ASSIGN(const std::string text, read_file(path, kFileBytesMax));
+  TUFT_ASSIGN(const std::string text, read_file(path, kTokenizerBytesMax));
   return parse(text, path.string());
 }
 

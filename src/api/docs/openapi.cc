@@ -12,9 +12,9 @@ namespace tuft::api {
 namespace {
 
 // Parses the language that openapi.h describes and writes JSON schema.
-class Shape {
+class TypeWriter {
  public:
-  Shape(std::string_view text, JsonWriter& json) : text_(text), json_(json) {}
+  TypeWriter(std::string_view text, JsonWriter& json) : text_(text), json_(json) {}
 
   bool whole_type() { return type() && at_end(); }
 
@@ -211,7 +211,7 @@ void write_operation(JsonWriter& json, const Route& route, const EndpointDoc& do
       json.begin_object().key("name").string(name).key("in").string("path").key("required").boolean(true);
       json.key("schema").begin_object().key("type").string("string").end_object().end_object();
     }
-    (void)Shape(doc.query, json).parameters();
+    (void)TypeWriter(doc.query, json).parameters();
     json.end_array();
   }
   if (!doc.request.empty()) {
@@ -311,7 +311,7 @@ const EndpointDoc* doc_of(const Route& route) {
 }
 
 bool write_schema(std::string_view type, JsonWriter& json) {
-  return Shape(type, json).whole_type();
+  return TypeWriter(type, json).whole_type();
 }
 
 const std::string& openapi_json() {

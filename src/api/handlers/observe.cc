@@ -61,7 +61,7 @@ Result<std::shared_ptr<const control::ObservedTrace>> find_trace(Exchange& excha
   return charge(exchange, std::move(found).value(), bytes);
 }
 
-std::vector<std::string_view> split(std::string_view text) {
+std::vector<std::string_view> split_at_commas(std::string_view text) {
   std::vector<std::string_view> parts;
   while (!text.empty()) {
     const size_t end = std::min(text.find(','), text.size());
@@ -77,7 +77,7 @@ telemetry_store::MetricQuery read_metric(QueryFields& query, Nanos now) {
   if (metric.name.empty() && query.status().ok()) query.problem("name", "is missing: it is the name of a metric");
   metric.time = read_range(query, now);
   const std::string where = query.text("where", 4 * kNameBytesMax).value_or("");
-  for (const std::string_view part : split(where)) {
+  for (const std::string_view part : split_at_commas(where)) {
     const size_t colon = part.find(':');
     if (colon == part.npos || colon == 0) {
       query.problem("where", "must be labels with their values: key:value,key:value");
@@ -203,7 +203,7 @@ Result<Answer> handle_observe_metric(Exchange& exchange) {
       query.word("fn", "last", {"rate", "increase", "last", "mean", "max", "mean_value", "p50", "p90", "p95", "p99"});
   metric.function = telemetry_store::find_metric_function(word).value_or(telemetry_store::MetricFunction::kLast);
   const std::string by = query.text("by", 4 * kNameBytesMax).value_or("");
-  for (const std::string_view key : split(by)) metric.by.emplace_back(key);
+  for (const std::string_view key : split_at_commas(by)) metric.by.emplace_back(key);
   if (metric.by.size() > kLabelsMax) query.problem("by", "must have at most 16 keys");
   metric.step = read_step(query, metric.time);
   TUFT_TRY(query.status());

@@ -15,7 +15,7 @@ constexpr size_t kCursorBytesMax = 1024;
 constexpr double kMicrosMax = 9e15;  // the year 2255; exact as a double
 constexpr Nanos kDefaultRange = 3600 * kSecond;
 constexpr Nanos kStepsMax = 2'000;
-constexpr int64_t kRowsDefault = 50, kRowsMax = 200, kOffsetMax = 100'000;
+constexpr int64_t kListedDefault = 50, kListedMax = 200, kOffsetMax = 100'000;
 constexpr std::string_view kTimeRule =
     "must be microseconds since 1970, or a time before now such as -15m (s, m, h, d)";
 
@@ -123,7 +123,7 @@ telemetry_store::PageOf read_page(QueryFields& query, int64_t limit_default, int
 
 control::Part read_part(QueryFields& query) {
   return {static_cast<size_t>(query.integer("cursor", 0, 0, kOffsetMax)),
-          static_cast<size_t>(query.integer("limit", kRowsDefault, 1, kRowsMax))};
+          static_cast<size_t>(query.integer("limit", kListedDefault, 1, kListedMax))};
 }
 
 Nanos read_step(QueryFields& query, const telemetry_store::TimeRange& range) {

@@ -17,8 +17,6 @@
 namespace tuft::api {
 namespace {
 
-constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
-constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 // The answer lists every sequence, so this limit on their number does not depend on the model.
 
 // Reads a string, a list of strings or a list of token ids; the type of the first element decides. An empty list is

@@ -22,7 +22,7 @@ constexpr size_t kProjectsMax = 64;
 constexpr size_t kOwnersMax = 10;
 constexpr size_t kMetadataMax = 64;
 constexpr size_t kStatusesMax = 16;
-constexpr size_t kNameBytesMax = 256;
+constexpr size_t kSearchedNameBytesMax = 256;
 constexpr size_t kNameWordsMax = 8;
 
 struct StatusWord {
@@ -96,7 +96,7 @@ control::SessionQuery read_query(const JsonFields& fields) {
   if (fields.has("display_name")) {
     const std::string name = fields.string("display_name", "");
     query.name_words = words_of(name);
-    if (name.empty() || name.size() > kNameBytesMax) fields.problem("display_name", "must have 1 to 256 bytes");
+    if (name.empty() || name.size() > kSearchedNameBytesMax) fields.problem("display_name", "must have 1 to 256 bytes");
     if (query.name_words.size() > kNameWordsMax) fields.problem("display_name", at_most(kNameWordsMax, "words"));
   }
   size_t statuses = 0;

@@ -10,7 +10,7 @@ namespace tuft::api {
 namespace {
 
 constexpr size_t kBlock = 512;
-constexpr int kGzipWindow = 15 + 16;  // the largest window, with the head of gzip
+constexpr int kArchiveWindow = 15 + 16;  // the largest window, with the head of gzip
 constexpr int kMemoryLevel = 8;
 
 }  // namespace
@@ -46,7 +46,7 @@ void end_tar(std::string& tar) {
 
 Result<std::string> gzip(std::string_view bytes) {
   z_stream stream{};
-  if (::deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kGzipWindow, kMemoryLevel, Z_DEFAULT_STRATEGY) !=
+  if (::deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kArchiveWindow, kMemoryLevel, Z_DEFAULT_STRATEGY) !=
       Z_OK) {
     return internal_error("zlib could not be started");
   }

@@ -16,8 +16,6 @@ namespace {
 
 using control::OperationType;
 
-constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
-constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 constexpr int64_t kOptimizerVersion = 1;
 
 template <typename Request>

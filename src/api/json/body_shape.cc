@@ -95,7 +95,7 @@ bool has_form(Kind kind, WireField::Type type) {
   return false;
 }
 
-Error damaged(std::string_view what) {
+Error not_a_request(std::string_view what) {
   return invalid_argument("the body is not a tinker_public.ForwardBackwardRequest: " + std::string(what),
                           std::string(kInvalidProtobuf));
 }
@@ -122,12 +122,12 @@ Status scan(std::string_view message, const Shape& shape, int64_t most, PassShap
     if (member->kind == Kind::kMessage) {
       TUFT_TRY(scan(field.bytes, *member->shape, most, found));
     } else if (member->kind == Kind::kString) {
-      if (!is_utf8(field.bytes)) return damaged("one of its strings is not UTF-8");
+      if (!is_utf8(field.bytes)) return not_a_request("one of its strings is not UTF-8");
     } else if (member->kind == Kind::kVarints) {
       found.parts += count_varints(field.bytes);
     }
   }
-  if (reader.damaged()) return damaged("it is truncated or damaged");
+  if (reader.damaged()) return not_a_request("it is truncated or damaged");
   return {};
 }
 

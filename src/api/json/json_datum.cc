@@ -4,13 +4,12 @@
 #include <limits>
 
 #include "api/json/error_mapping.h"
+#include "api/json/json_reader.h"
 
 namespace tuft::api {
 namespace {
 
 using simdjson::dom::element;
-
-constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
 
 template <typename T>
 void append_bytes(std::string& bytes, T value) {

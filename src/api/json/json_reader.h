@@ -31,6 +31,9 @@
 
 namespace tuft::api {
 
+inline constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
+inline constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
+
 // Collects the problems of a body. The error names at most five of them.
 class JsonProblems {
  public:

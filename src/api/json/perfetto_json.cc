@@ -14,7 +14,7 @@ namespace {
 using telemetry_store::Span;
 
 // Further rows share the last one.
-constexpr size_t kRowsMax = 256;
+constexpr size_t kRowsOfProcessMax = 256;
 
 // The rows of one process: the ends of the spans that are open in each, the innermost last.
 class Rows {
@@ -24,7 +24,7 @@ class Rows {
     for (size_t row = 0; row < open_.size(); ++row) {
       std::vector<Nanos>& ends = open_[row];
       while (!ends.empty() && ends.back() <= span.start) ends.pop_back();
-      if (!ends.empty() && ends.back() < end && row + 1 < kRowsMax) continue;
+      if (!ends.empty() && ends.back() < end && row + 1 < kRowsOfProcessMax) continue;
       ends.push_back(end);
       return row;
     }

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kRowElementsMax = int64_t{1} << 40;
 
-Error damaged(std::string_view what) {
+Error damaged_result(std::string_view what) {
   return internal_error("the result is damaged: " + std::string(what));
 }
 
@@ -20,7 +20,7 @@ Status for_each_field(std::string_view message, std::string_view what, const Rea
   WireReader reader(message);
   WireField field;
   while (reader.next(field)) TUFT_TRY(read(field));
-  if (reader.damaged()) return damaged(what);
+  if (reader.damaged()) return damaged_result(what);
   return {};
 }
 
@@ -53,9 +53,9 @@ Status view_tensor(std::string_view message, TensorView& tensor) {
     return {};
   }));
   tensor.element_bytes = bytes_of(tensor.dtype);
-  if (tensor.element_bytes == 0) return damaged("tensor type");
+  if (tensor.element_bytes == 0) return damaged_result("tensor type");
   for (const int64_t size : tensor.trailing_shape) {
-    if (size <= 0 || size > kRowElementsMax / tensor.row_elements) return damaged("tensor shape");
+    if (size <= 0 || size > kRowElementsMax / tensor.row_elements) return damaged_result("tensor shape");
     tensor.row_elements *= size;
   }
   return {};
@@ -63,13 +63,14 @@ Status view_tensor(std::string_view message, TensorView& tensor) {
 
 Status check_offsets(const TensorView& tensor, int64_t datums) {
   const auto rows = static_cast<size_t>(datums);
-  if (datums < 0 || tensor.offsets.size() < rows + 1) return damaged("tensor header");
+  if (datums < 0 || tensor.offsets.size() < rows + 1) return damaged_result("tensor header");
   const auto total = static_cast<int64_t>(tensor.data.size());
   for (size_t i = 0; i < rows; ++i) {
     const int64_t begin = tensor.offsets[i];
     const int64_t end = tensor.offsets[i + 1];
     const bool is_range = begin >= 0 && begin <= end && end <= total;
-    if (!is_range || (end - begin) % static_cast<int64_t>(tensor.element_bytes) != 0) return damaged("tensor offsets");
+    if (!is_range || (end - begin) % static_cast<int64_t>(tensor.element_bytes) != 0)
+      return damaged_result("tensor offsets");
   }
   return {};
 }
@@ -98,7 +99,7 @@ Status view_topk(std::string_view message, TopkView& topk) {
   }));
   const size_t cells = topk.columns * topk.rows;
   const bool good = topk.columns > 0 && topk.tokens.size() == cells && topk.logprobs.size() == cells;
-  return good ? Status() : damaged("top-k logprobs");
+  return good ? Status() : damaged_result("top-k logprobs");
 }
 
 Status view_array(std::string_view message, ArrayView& array) {
@@ -116,7 +117,7 @@ Status view_array(std::string_view message, ArrayView& array) {
       return {};
     });
   }));
-  return bytes_of(array.dtype) == 0 ? Status(damaged("tensor type")) : Status();
+  return bytes_of(array.dtype) == 0 ? Status(damaged_result("tensor type")) : Status();
 }
 
 Status view_alternatives(std::string_view message, AltTokensView& alternatives) {

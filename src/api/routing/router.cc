@@ -12,7 +12,7 @@ namespace tuft::api {
 namespace {
 
 // Splits "/a/b" into "a" and "b".
-std::vector<std::string_view> split(std::string_view pattern) {
+std::vector<std::string_view> segments_of(std::string_view pattern) {
   std::vector<std::string_view> segments;
   while (!pattern.empty()) {
     pattern.remove_prefix(1);
@@ -76,7 +76,7 @@ Router::Router(std::span<const Route> all) {
 
 Router::Path& Router::path_of(std::string_view pattern) {
   if (pattern.find('{') == std::string_view::npos) return literals_[pattern];
-  std::vector<std::string_view> segments = split(pattern);
+  std::vector<std::string_view> segments = segments_of(pattern);
   const bool takes_rest = pattern.ends_with("...}");
   for (std::string_view& segment : segments) {
     const bool opens = segment.starts_with('{');

@@ -13,7 +13,7 @@ namespace {
 
 constexpr Nanos kDay = 24 * kHour;
 constexpr Nanos kStorageInterval = 60 * kSecond;
-constexpr size_t kPiece = 1'000;  // entries of a list that are read under one hold of the lock
+constexpr size_t kEntriesOfPiece = 1'000;  // entries of a list that are read under one hold of the lock
 // The longest window that a client can ask for. With a shorter retention the answer would lack days without saying so.
 constexpr int kDaysMin = 15;
 
@@ -166,7 +166,7 @@ bool UsageLedger::gather_lines(Nanos until, LinePosition& position, std::vector<
   for (auto hour = hours_.lower_bound(position.first); hour != hours_.end() && hour->first < until; ++hour) {
     auto line = hour->second.lower_bound(hour->first == position.first ? position.second : first_key(user));
     for (; line != hour->second.end() && std::get<UserId>(line->first) == user; ++line) {
-      if (count++ == kPiece) {
+      if (count++ == kEntriesOfPiece) {
         position = {hour->first, line->first};
         return true;
       }
@@ -200,7 +200,7 @@ bool UsageLedger::gather_audit(const UserId& user, Nanos until, AuditPosition& p
   const UserAudit& lists = heard->second;
   auto own = lists.own.lower_bound(position);
   auto others = lists.by_others.lower_bound(position);
-  while (found.size() < kPiece) {
+  while (found.size() < kEntriesOfPiece) {
     const bool has_own = own != lists.own.end() && (*own)->event.time < until;
     const bool has_others = others != lists.by_others.end() && (*others)->event.time < until;
     if (!has_own && !has_others) return false;

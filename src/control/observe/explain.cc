@@ -31,7 +31,7 @@ struct KindOfName {
   PartKind kind;
 };
 // The time of a span itself. The first row that matches counts.
-constexpr KindOfName kKinds[] = {
+constexpr KindOfName kKindsOfNames[] = {
     {"SCHEDULE", PartKind::kSchedule},
     {"PREFILL", PartKind::kPrefill},
     {"DECODE", PartKind::kDecode},
@@ -91,9 +91,9 @@ PartKind kind_of_pass(const Span& span) {
 
 PartKind kind_of(const Span& span) {
   if (span.name == "engine.pass" || span.name == "engine.train_pass") return kind_of_pass(span);
-  const auto* const row = std::find_if(std::begin(kKinds), std::end(kKinds),
+  const auto* const row = std::find_if(std::begin(kKindsOfNames), std::end(kKindsOfNames),
                                        [&](const KindOfName& one) { return is_named(span, one.name); });
-  if (row != std::end(kKinds)) return row->kind;
+  if (row != std::end(kKindsOfNames)) return row->kind;
   return is_of_server(span) ? PartKind::kServer : PartKind::kOther;
 }
 

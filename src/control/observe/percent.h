@@ -5,7 +5,7 @@
 
 namespace tuft::control {
 
-// Returns a share of 1 in words, for instance "60 %".
+// Returns a share between 0 and 1 as a text such as "60 %".
 inline std::string percent(double share) {
   return std::to_string(std::lround(share * 100)) + " %";
 }

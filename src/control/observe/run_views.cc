@@ -7,6 +7,7 @@
 #include "control/observe/advice.h"
 #include "control/observe/observer_impl.h"
 #include "control/observe/parts.h"
+#include "control/types/errors.h"
 
 namespace tuft::control {
 namespace {
@@ -53,10 +54,6 @@ RunRow row_of(const RunHead& head) {
           .lora_rank = newest.lora_rank,
           .optimizer = newest.optimizer,
           .last_active = parse_iso_time(head.last_saved).value_or(0)};
-}
-
-Error unknown_run() {
-  return not_found("there is no such training run, or it is not visible to you", "training_run_not_found");
 }
 
 }  // namespace

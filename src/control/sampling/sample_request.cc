@@ -135,7 +135,7 @@ void write_targets(const PromptTargets& targets, worker::v1::PromptTargets& mess
 }
 
 template <typename Number>
-Number number_at(const std::string& bytes, int64_t index) {
+Number value_at(const std::string& bytes, int64_t index) {
   Number number;
   std::memcpy(&number, bytes.data() + static_cast<size_t>(index) * sizeof(Number), sizeof number);
   return number;
@@ -154,11 +154,11 @@ int64_t first_target(const worker::v1::SampleRequest& request) {
   const worker::v1::PromptTargets& targets = request.prompt_targets();
   const int64_t cells = target_cells(request);
   int64_t cell = 0;
-  while (cell < cells && number_at<int32_t>(targets.tokens(), cell) < 0) ++cell;
+  while (cell < cells && value_at<int32_t>(targets.tokens(), cell) < 0) ++cell;
   if (cell == cells) return prompt_size(request);
   if (targets.crow_indices().empty()) return 1 + cell / targets.columns();
   int64_t row = 0;
-  while (number_at<int64_t>(targets.crow_indices(), row + 1) <= cell) ++row;
+  while (value_at<int64_t>(targets.crow_indices(), row + 1) <= cell) ++row;
   return 1 + row;
 }
 

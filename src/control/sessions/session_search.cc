@@ -9,7 +9,7 @@ namespace tuft::control {
 namespace {
 
 // Sessions that are looked at under one lock.
-constexpr int kPiece = 64;
+constexpr int kSessionsOfPiece = 64;
 // After this much metadata, a page ends.
 constexpr size_t kFoundBytesMax = 1 << 20;
 
@@ -92,7 +92,7 @@ bool Sessions::search_piece(const UserId& user, const SessionQuery& query, std::
   const auto& ended = ended_.of_user(user);
   auto next_active = at ? active.upper_bound(*at) : active.begin();
   auto next_ended = at ? ended.upper_bound(*at) : ended.begin();
-  for (int looked = 0; looked < kPiece; ++looked) {
+  for (int looked = 0; looked < kSessionsOfPiece; ++looked) {
     const bool has_active = next_active != active.end();
     const bool has_ended = next_ended != ended.end();
     if (!has_active && !has_ended) return false;

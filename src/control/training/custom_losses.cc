@@ -10,14 +10,14 @@
 namespace tuft::control {
 namespace {
 
-constexpr int64_t kEntryBytes = 1024;  // of a loss, without its graph
+constexpr int64_t kLossBytes = 1024;  // of a loss, without its graph
 constexpr const char* kLossId = "loss_id";
 
 std::string loss_id_of(const CreateCustomLoss& request) {
   return request.session.str() + ":loss:" + std::to_string(request.custom_loss_seq_id);
 }
 
-Submitted submitted(const FuturePtr& future) {
+Submitted submitted_loss(const FuturePtr& future) {
   return {future->request, std::nullopt, OperationKeysPtr(future, &future->keys), future->context};
 }
 
@@ -51,7 +51,7 @@ Result<Submitted> CustomLosses::create(const UserId& user, const CreateCustomLos
   TUFT_TRY(sessions_.touch(user, request.session));
   const std::string id = loss_id_of(request);
   const std::string key = id + "#create";
-  if (const FuturePtr known = futures_.find_by_key(user, key)) return submitted(known);
+  if (const FuturePtr known = futures_.find_by_key(user, key)) return submitted_loss(known);
   const auto program = loss_graph::Program::parse(request.graph, request.inputs);
   std::vector<store::Change> also;
   if (program.ok()) {
@@ -64,7 +64,7 @@ Result<Submitted> CustomLosses::create(const UserId& user, const CreateCustomLos
     if (!program.ok()) result = program.error();
     futures_.complete(admission.future, std::move(result), std::move(also));
   }
-  return submitted(admission.future);
+  return submitted_loss(admission.future);
 }
 
 // Returns the loss that has the id already, if there is one.
@@ -90,7 +90,7 @@ Status CustomLosses::take_memory(Loss& loss, const config::Limits& limits) {
                       "you have " + std::to_string(limits.custom_losses_per_user_max) + " custom losses",
                       "end the sessions of some");
   }
-  const int64_t bytes = kEntryBytes + static_cast<int64_t>(loss.graph.size());
+  const int64_t bytes = kLossBytes + static_cast<int64_t>(loss.graph.size());
   if (loss.memory.grow_to(bytes, {.each = limits.custom_loss_bytes_per_user_max}) != ByteAccount::Answer::kTaken) {
     return over_quota(
         Quota::kCustomLossBytes,

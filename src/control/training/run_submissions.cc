@@ -13,7 +13,7 @@
 namespace tuft::control {
 namespace {
 
-constexpr std::string_view kCustomLoss = "custom";  // the loss_fn of a loss that the client uploaded
+constexpr std::string_view kUploadedLoss = "custom";  // the loss_fn of a loss that the client uploaded
 
 // The bytes of a token in a datum: its id and the inputs of its loss.
 constexpr int64_t kBytesOfToken = 12;
@@ -331,7 +331,7 @@ Result<Submitted> RunSubmissions::forward_backward(const UserId& user, tinker_pu
 // Adds what the run's session has for the loss of a pass.
 Status RunSubmissions::join(const Run& run, worker::v1::ForwardBackwardRequest& pass) const {
   const std::string& loss = pass.request().loss_fn();
-  if (loss == kCustomLoss) return parts_.custom_losses.put_into(run.user, run.session, pass);
+  if (loss == kUploadedLoss) return parts_.custom_losses.put_into(run.user, run.session, pass);
   if (loss != kRecordedLoss) return {};
   return put_recorded_logprobs(parts_.records, run.user, run.session, *pass.mutable_request());
 }

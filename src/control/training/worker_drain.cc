@@ -10,7 +10,7 @@
 namespace tuft::control {
 namespace {
 
-constexpr Nanos kRetryPause = kSecond;
+constexpr Nanos kSaveRetryPause = kSecond;
 constexpr Nanos kLimitMax = 3600 * kSecond;
 constexpr Nanos kSaveTime = 2 * kSecond;         // left for the saves of runs that have a gradient
 constexpr Nanos kMargin = 500 * kMillisecond;    // before the worker ends by itself
@@ -47,7 +47,7 @@ bool WorkerDrain::needs_save(Run& run) const {
   if (!is_held_locked(run) || run.running != nullptr || !run.weights_changed) return false;
   if (!may_save_locked(run) || now < run.drain_not_before) return false;
   if (leaves) run.drained_incarnation = run.adapter_incarnation;
-  run.drain_not_before = now + kRetryPause;
+  run.drain_not_before = now + kSaveRetryPause;
   return true;
 }
 

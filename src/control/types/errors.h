@@ -21,6 +21,11 @@ inline Error unfinished_at_restart() {
       "the server was restarted before this operation was finished; it has no result. Submit it again");
 }
 
+// The error of a training run that does not exist, and of somebody else's, which a client cannot tell apart.
+inline Error unknown_run() {
+  return not_found("there is no such training run, or it is not visible to you", "training_run_not_found");
+}
+
 // Returns the error of everything that the end of the server cuts off or refuses.
 inline Error shutting_down() {
   return unavailable("the server is shutting down", std::string(kShuttingDown));

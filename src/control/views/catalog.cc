@@ -6,12 +6,13 @@
 #include <utility>
 #include <vector>
 
+#include "control/types/errors.h"
 #include "control/views/catalog_impl.h"
 
 namespace tuft::control {
 namespace {
 
-constexpr int64_t kPiece = 1'000;  // checkpoints read under one lock
+constexpr int64_t kCheckpointsOfPiece = 1'000;  // checkpoints read under one lock
 
 // Orders "s:train:2" before "s:train:10".
 template <typename IdType>
@@ -38,10 +39,6 @@ Page<CheckpointView> views_of(const Page<CheckpointStore::Ptr>& page) {
   Page<CheckpointView> views{{}, page.offset, page.limit, page.total};
   for (const CheckpointStore::Ptr& checkpoint : page.items) views.items.push_back(view_of(checkpoint));
   return views;
-}
-
-Error unknown_run() {
-  return not_found("there is no such training run, or it is not visible to you", "training_run_not_found");
 }
 
 }  // namespace
@@ -242,8 +239,8 @@ std::vector<StoredView> CatalogImpl::stored(const UserId& user, const std::strin
     view.size_bytes += checkpoint.size_bytes;
   };
   // Read in pieces, so that a long list holds the lock only briefly.
-  PageRequest piece{0, kPiece};
-  for (int64_t total = 1; piece.offset < total; piece.offset += kPiece) {
+  PageRequest piece{0, kCheckpointsOfPiece};
+  for (int64_t total = 1; piece.offset < total; piece.offset += kCheckpointsOfPiece) {
     const auto page = checkpoints_.lists().of_owner(user, piece);
     total = page.total;
     for (const CheckpointStore::Ptr& checkpoint : page.items) count(*checkpoint);

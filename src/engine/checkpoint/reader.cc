@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kConfigBytesMax = 16 << 20;
+constexpr size_t kAdapterConfigBytesMax = 16 << 20;
 constexpr int64_t kRankMax = 1 << 16;
 
 Error foreign(const std::string& what) {
@@ -41,7 +41,7 @@ Status refuse_unknown_features(const Json& object, JsonFields& config) {
 }
 
 Status read_adapter_config(const fs::path& directory, LoraSpec& spec) {
-  auto text = read_file(directory / kAdapterConfigFile, kConfigBytesMax);
+  auto text = read_file(directory / kAdapterConfigFile, kAdapterConfigBytesMax);
   if (!text.ok() && text.error().code == ErrorCode::kNotFound) {
     return torn(std::string("the checkpoint has no ") + kAdapterConfigFile);
   }

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "engine/mix.h"
+
 namespace tuft::engine {
 namespace {
 
@@ -30,13 +32,6 @@ inline float exp_negative(float x) {
   p = p * r + 1.0F;
   const int32_t exponent = (static_cast<int32_t>(n) + 127) << 23;
   return p * std::bit_cast<float>(exponent);
-}
-
-uint64_t mix(uint64_t x) {  // finaliser of splitmix64 (Steele, Lea and Flood 2014)
-  x += 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
 }
 
 float maximum(std::span<const float> values) {

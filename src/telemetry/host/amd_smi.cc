@@ -14,10 +14,10 @@ namespace {
 using Handle = void*;
 constexpr int kAmdSuccess = 0;
 constexpr uint64_t kGpusOnly = 1 << 1;
-constexpr int kVideoMemory = 0;
-constexpr int kEdge = 0;
+constexpr int kAmdVideoMemory = 0;
+constexpr int kAmdEdge = 0;
 constexpr int kHotspot = 1;
-constexpr int kCurrent = 0;
+constexpr int kAmdCurrent = 0;
 // The first number of the version. Until 24 it was the year; before 24 the structures had other first members.
 constexpr uint32_t kOldestVersion = 24;
 // From this version on, 8 bytes stand before the power of the socket.
@@ -110,8 +110,9 @@ class AmdSmi final : public GpuLibrary {
       if (amd_.get_activity(gpu, activity.data()) == kAmdSuccess && activity.number(0) <= 100)
         use.utilization = activity.number(0) / 100.0;
       uint64_t bytes = 0;
-      if (amd_.get_memory_used(gpu, kVideoMemory, &bytes) == kAmdSuccess) use.memory_used = static_cast<double>(bytes);
-      if (amd_.get_memory_total(gpu, kVideoMemory, &bytes) == kAmdSuccess)
+      if (amd_.get_memory_used(gpu, kAmdVideoMemory, &bytes) == kAmdSuccess)
+        use.memory_used = static_cast<double>(bytes);
+      if (amd_.get_memory_total(gpu, kAmdVideoMemory, &bytes) == kAmdSuccess)
         use.memory_total = static_cast<double>(bytes);
       use.temperature_celsius = temperature(gpu);
       use.power_watts = power(gpu);
@@ -146,9 +147,9 @@ class AmdSmi final : public GpuLibrary {
 
   // GPUs for servers report the hottest place only.
   std::optional<double> temperature(Handle gpu) const {
-    for (const int sensor : {kEdge, kHotspot}) {
+    for (const int sensor : {kAmdEdge, kHotspot}) {
       int64_t celsius = 0;
-      if (amd_.get_temperature != nullptr && amd_.get_temperature(gpu, sensor, kCurrent, &celsius) == kAmdSuccess)
+      if (amd_.get_temperature != nullptr && amd_.get_temperature(gpu, sensor, kAmdCurrent, &celsius) == kAmdSuccess)
         return static_cast<double>(celsius);
     }
     return std::nullopt;

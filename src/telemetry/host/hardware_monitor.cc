@@ -287,21 +287,21 @@ HardwareInfo hardware_info() {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json json_of(const Summary& summary) {
+OrderedJson json_of(const Summary& summary) {
   if (summary.count == 0) return nullptr;
   return {{"mean", summary.mean}, {"min", summary.min}, {"max", summary.max}, {"count", summary.count}};
 }
 
-Json json_of(const std::optional<double>& value) {
-  return value ? Json(*value) : Json(nullptr);
+OrderedJson json_of(const std::optional<double>& value) {
+  return value ? OrderedJson(*value) : OrderedJson(nullptr);
 }
 
-Json json_of(const HardwareSample& sample) {
-  Json out{{"time_s", to_seconds(sample.time)},
-           {"cpu_percent", json_of(sample.cpu_percent)},
-           {"memory_percent", json_of(sample.memory_percent)}};
+OrderedJson json_of(const HardwareSample& sample) {
+  OrderedJson out{{"time_s", to_seconds(sample.time)},
+                  {"cpu_percent", json_of(sample.cpu_percent)},
+                  {"memory_percent", json_of(sample.memory_percent)}};
   for (const GpuSample& gpu : sample.gpus)
     out["gpus"].push_back({{"utilization_percent", json_of(gpu.utilization_percent)},
                            {"memory_used_bytes", json_of(gpu.memory_used_bytes)},
@@ -310,7 +310,7 @@ Json json_of(const HardwareSample& sample) {
   return out;
 }
 
-Json json_of(const GpuDescription& gpu) {
+OrderedJson json_of(const GpuDescription& gpu) {
   return {{"name", gpu.name},
           {"id", gpu.id},
           {"vendor", gpu.vendor},
@@ -318,8 +318,8 @@ Json json_of(const GpuDescription& gpu) {
           {"driver_version", gpu.driver_version}};
 }
 
-Json json_of(const HardwareInfo& info) {
-  Json gpus = Json::array();
+OrderedJson json_of(const HardwareInfo& info) {
+  OrderedJson gpus = OrderedJson::array();
   for (const GpuDescription& gpu : info.gpus) gpus.push_back(json_of(gpu));
   return {{"gpu_name", info.gpu_name},
           {"gpu_count", info.gpu_count},
@@ -340,22 +340,22 @@ Json json_of(const HardwareInfo& info) {
 }  // namespace
 
 std::string hardware_json(const HardwareInfo& info, const HardwareReport& report, bool with_samples) {
-  Json out{{"status", monitor_status_name(report.status)},
-           {"detail", report.detail},
-           {"interval_s", to_seconds(report.interval)},
-           {"sample_count", report.samples.size()},
-           {"gpu_utilization_percent", json_of(report.gpu_utilization_percent)},
-           {"gpu_memory_used_bytes", json_of(report.gpu_memory_used_bytes)},
-           {"gpu_temperature_celsius", json_of(report.gpu_temperature_celsius)},
-           {"gpu_power_watts", json_of(report.gpu_power_watts)},
-           {"cpu_percent", json_of(report.cpu_percent)},
-           {"memory_percent", json_of(report.memory_percent)},
-           {"hardware", json_of(info)}};
+  OrderedJson out{{"status", monitor_status_name(report.status)},
+                  {"detail", report.detail},
+                  {"interval_s", to_seconds(report.interval)},
+                  {"sample_count", report.samples.size()},
+                  {"gpu_utilization_percent", json_of(report.gpu_utilization_percent)},
+                  {"gpu_memory_used_bytes", json_of(report.gpu_memory_used_bytes)},
+                  {"gpu_temperature_celsius", json_of(report.gpu_temperature_celsius)},
+                  {"gpu_power_watts", json_of(report.gpu_power_watts)},
+                  {"cpu_percent", json_of(report.cpu_percent)},
+                  {"memory_percent", json_of(report.memory_percent)},
+                  {"hardware", json_of(info)}};
   if (with_samples) {
-    out["samples"] = Json::array();
+    out["samples"] = OrderedJson::array();
     for (const HardwareSample& sample : report.samples) out["samples"].push_back(json_of(sample));
   }
-  return out.dump(2, ' ', false, Json::error_handler_t::replace);
+  return out.dump(2, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 }  // namespace tuft::telemetry

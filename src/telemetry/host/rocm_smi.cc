@@ -11,10 +11,10 @@ namespace {
 
 // What is needed of rocm_smi.h. Enumerations are passed as int, which has their size.
 constexpr int kRocmSuccess = 0;
-constexpr int kVideoMemory = 0;
-constexpr uint32_t kEdge = 0;
+constexpr int kRocmVideoMemory = 0;
+constexpr uint32_t kRocmEdge = 0;
 constexpr uint32_t kJunction = 1;
-constexpr int kCurrent = 0;
+constexpr int kRocmCurrent = 0;
 constexpr int kDriver = 0;
 constexpr size_t kRocmTextBytes = 256;
 
@@ -73,8 +73,9 @@ class RocmSmi final : public GpuLibrary {
       uint32_t percent = 0;
       if (rocm_.get_utilization(i, &percent) == kRocmSuccess && percent <= 100) use.utilization = percent / 100.0;
       uint64_t bytes = 0;
-      if (rocm_.get_memory_used(i, kVideoMemory, &bytes) == kRocmSuccess) use.memory_used = static_cast<double>(bytes);
-      if (rocm_.get_memory_total(i, kVideoMemory, &bytes) == kRocmSuccess)
+      if (rocm_.get_memory_used(i, kRocmVideoMemory, &bytes) == kRocmSuccess)
+        use.memory_used = static_cast<double>(bytes);
+      if (rocm_.get_memory_total(i, kRocmVideoMemory, &bytes) == kRocmSuccess)
         use.memory_total = static_cast<double>(bytes);
       use.power_watts = power(i);
       use.temperature_celsius = temperature(i);
@@ -122,10 +123,10 @@ class RocmSmi final : public GpuLibrary {
 
   // GPUs for servers report the hottest place only.
   std::optional<double> temperature(uint32_t gpu) const {
-    for (const uint32_t sensor : {kEdge, kJunction}) {
+    for (const uint32_t sensor : {kRocmEdge, kJunction}) {
       int64_t thousandths = 0;
       if (rocm_.get_temperature != nullptr &&
-          rocm_.get_temperature(gpu, sensor, kCurrent, &thousandths) == kRocmSuccess)
+          rocm_.get_temperature(gpu, sensor, kRocmCurrent, &thousandths) == kRocmSuccess)
         return static_cast<double>(thousandths) * 1e-3;
     }
     return std::nullopt;

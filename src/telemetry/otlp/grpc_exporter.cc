@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kFirstReconnectMs = 250;
 constexpr int kReconnectMsMax = 5000;
-constexpr int kResponseBytesMax = 1 << 20;
+constexpr int kGrpcResponseBytesMax = 1 << 20;
 
 const char* method_of(Signal signal) {
   switch (signal) {
@@ -181,7 +181,7 @@ Result<std::unique_ptr<Exporter>> make_grpc_exporter(Signal signal, const Signal
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstReconnectMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMsMax);
-  arguments.SetMaxReceiveMessageSize(kResponseBytesMax);
+  arguments.SetMaxReceiveMessageSize(kGrpcResponseBytesMax);
   arguments.SetUserAgentPrefix("tuft-telemetry/" TUFT_VERSION);
   try {
     return std::unique_ptr<Exporter>(std::make_unique<GrpcExporter>(

@@ -18,7 +18,7 @@ using google::protobuf::Message;
 using google::protobuf::Reflection;
 namespace collector = opentelemetry::proto::collector;
 
-constexpr std::string_view kControl = "\\u00";
+constexpr std::string_view kControlEscape = "\\u00";
 
 template <typename Request>
 std::unique_ptr<Message> parse(std::string_view bytes) {
@@ -77,7 +77,8 @@ void append_value(std::string& out, const Message& message, const FieldDescripto
       return append_number(out, get(&Reflection::GetEnumValue, &Reflection::GetRepeatedEnumValue));
     case FieldDescriptor::CPPTYPE_STRING: {
       const std::string text = get(&Reflection::GetString, &Reflection::GetRepeatedString);
-      return field.type() == FieldDescriptor::TYPE_BYTES ? append_id(out, text) : append_quoted(out, text, kControl);
+      return field.type() == FieldDescriptor::TYPE_BYTES ? append_id(out, text)
+                                                         : append_quoted(out, text, kControlEscape);
     }
     case FieldDescriptor::CPPTYPE_MESSAGE:
       return append_json(out, index < 0 ? reflection.GetMessage(message, &field)
@@ -105,7 +106,7 @@ void append_json(std::string& out, const Message& message) {
   out += '{';
   for (const FieldDescriptor* field : fields) {
     if (out.back() != '{') out += ',';
-    append_quoted(out, field->json_name(), kControl);
+    append_quoted(out, field->json_name(), kControlEscape);
     out += ':';
     if (!field->is_repeated()) {
       append_value(out, message, *field, -1);

@@ -48,7 +48,7 @@ Tables& tables() {
   return *g_tables.load(std::memory_order_acquire);
 }
 
-Nanos now() {
+Nanos monotonic_now() {
   return system_clock().monotonic();
 }
 
@@ -59,7 +59,7 @@ std::string hex(uint64_t value) {
 }
 
 std::vector<RequestNode> take_idle(Shard& shard, Nanos idle) TUFT_REQUIRES(shard.mutex) {
-  const Nanos touched_max = now() - idle;
+  const Nanos touched_max = monotonic_now() - idle;
   std::vector<RequestNode> taken;
   for (auto it = shard.requests.begin(); it != shard.requests.end();) {
     const auto next = std::next(it);
@@ -121,7 +121,7 @@ RequestTrace* add_request(Shard& shard, std::string_view rid, Nanos ts, bool& fu
   if (!is_new) return nullptr;
   ++count;
   RequestTrace& request = added->second;
-  request.touched = now();
+  request.touched = monotonic_now();
   request.wall_offset = system_clock().wall() - request.touched;
   request.start = request.monotonic(ts, request.touched);
   return &request;
@@ -135,7 +135,7 @@ RequestNode take_request(Shard& shard, std::string_view rid) {
 }
 
 std::vector<RequestNode> take_expired(Shard& shard) {
-  const Nanos time = now();
+  const Nanos time = monotonic_now();
   if (time < shard.next_sweep) return {};
   shard.next_sweep = time + kSweepInterval;
   return take_idle(shard, kTraceExpiry);
@@ -192,7 +192,7 @@ size_t end_idle(Nanos idle, Name mark) {
     ended += taken.size();
   }
   MutexLock lock(all.rooms_mutex);
-  const Nanos touched_max = now() - idle;
+  const Nanos touched_max = monotonic_now() - idle;
   // Rooms of other servers for which no request arrived. They hold no span of this process.
   std::erase_if(all.rooms,
                 [&](const auto& entry) { return entry.second.requests == 0 && entry.second.touched <= touched_max; });
@@ -233,7 +233,7 @@ bool add_room(uint64_t number, const TraceProcContext& context) {
   const auto [added, is_new] = all.rooms.try_emplace(number);
   if (!is_new) return false;
   added->second.context = context;
-  added->second.touched = now();
+  added->second.touched = monotonic_now();
   return true;
 }
 
