@@ -48,7 +48,7 @@ function(tuft_module)
   if(TUFT_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
     set_source_files_properties(${M_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-    # A type with a member of an anonymous namespace is in a header then, as the compiler sees it.
+    # GCC takes the sources of a group for headers, and would warn of their types with members of anonymous namespaces.
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   endif()
   if(M_TESTS AND BUILD_TESTING)
