@@ -160,6 +160,7 @@ class FutureStore {
   // Returns a future with what the record says of its operation.
   FuturePtr future_of(const FutureRecord& record) const;
   void restore_locked(const FutureRecord& record) TUFT_REQUIRES(mutex_);
+  void store_settled(const FutureRecord& record);  // what a restart made of it
   // Makes a pending future known, and begins its span below `trace`.
   void begin_locked(const FuturePtr& future, const telemetry::SpanContext& trace) TUFT_REQUIRES(mutex_);
   void evict_over_budget_locked(Evicted& evicted) TUFT_REQUIRES(mutex_);

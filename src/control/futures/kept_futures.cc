@@ -9,11 +9,7 @@
 namespace tuft::control {
 
 void FutureStore::restore(const RestorePlan& plan) {
-  for (const FutureRecord& record : plan.settled) {
-    std::vector<store::Change> changes = persistence_.put(record);
-    if (record.state == FutureSnapshot::State::kFailed) changes.push_back(persistence_.erase_result(record.request));
-    persistence_.write(record.user, std::move(changes), {});
-  }
+  for (const FutureRecord& record : plan.settled) store_settled(record);
   Evicted evicted;
   {
     MutexLock lock(mutex_);
@@ -73,9 +69,15 @@ FuturePtr FutureStore::take_in(const FutureRecord& record) {
   return future;
 }
 
+void FutureStore::store_settled(const FutureRecord& record) {
+  std::vector<store::Change> changes = persistence_.put(record);
+  if (record.state == FutureSnapshot::State::kFailed) changes.push_back(persistence_.erase_result(record.request));
+  persistence_.write(record.user, std::move(changes), {});
+}
+
 void FutureStore::undo(const std::vector<FutureRecord>& records) {
   Evicted evicted;
-  std::vector<const FutureRecord*> gone;
+  std::vector<const FutureRecord*> settled;
   {
     MutexLock lock(mutex_);
     for (const FutureRecord& record : records) {
@@ -86,18 +88,15 @@ void FutureStore::undo(const std::vector<FutureRecord>& records) {
         by_key_.erase(future->key_);
         future->key_.clear();
       }
-      if (!future->is_kept_ || record.state != FutureSnapshot::State::kFailed) continue;
+      if (!future->is_kept_) continue;
+      settled.push_back(&record);
+      if (record.state != FutureSnapshot::State::kFailed) continue;  // its result stays, and its number is free
       (void)finished_.take_out(*future, std::make_shared<const Error>(record.error));
       forget_locked(future, "undone", evicted);
-      gone.push_back(&record);
     }
   }
   finish_evicting(std::move(evicted));
-  for (const FutureRecord* record : gone) {
-    std::vector<store::Change> changes = persistence_.put(*record);
-    changes.push_back(persistence_.erase_result(record->request));
-    persistence_.write(record->user, std::move(changes), {});
-  }
+  for (const FutureRecord* record : settled) store_settled(*record);
 }
 
 // The store answers every read, at the latest when it is closed, which is before this object ends.

@@ -304,6 +304,27 @@ TEST_F(Takeover, ARunThatNoWorkerHoldsGoesBackToItsCheckpoint) {
   EXPECT_EQ(worker().weights_of(run.str()), 3);
 }
 
+// What was saved for samplers stays, although its run goes back, and another operation gets its number.
+TEST_F(Takeover, ANumberThatIsFreeStaysFreeInTheStore) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  value<SaveWeightsResult>(alice, save(run, alice, 2));
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+  const RequestId kept = save_for_sampler(run, alice, 4, "s");
+  value<SaveWeightsForSamplerResult>(alice, kept);
+  ASSERT_TRUE(durable().ok());
+  crash_and_boot();
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+  const RequestId step = optim_step(run, alice, 4);
+  value<OptimStepResult>(alice, step);
+  ASSERT_TRUE(durable().ok());
+  crash_and_come_back();
+  EXPECT_EQ(optim_step(run, alice, 4), step) << "a repetition";
+  value<SaveWeightsForSamplerResult>(alice, kept);
+  value<OptimStepResult>(alice, optim_step(run, alice, 5));
+  EXPECT_EQ(worker().weights_of(run.str()), 4);
+}
+
 TEST_F(Takeover, AClientThatGoesOnAfterALossIsToldOnce) {
   const RunId run = boot_with_run();
   value<OptimStepResult>(alice, optim_step(run, alice, 1));
