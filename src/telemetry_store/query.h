@@ -151,6 +151,9 @@ enum class SpanFunction : uint8_t {
 };
 // Returns nothing for a word that is not one of "count", "errors", "rate", "mean", "p50", "p95", "p99", "busy".
 std::optional<SpanFunction> find_span_function(std::string_view word);
+// The memory that a query for a series takes at most while it runs: eight bytes for each of at most 2^23 spans, and
+// half of that again while the list of them grows.
+inline constexpr int64_t kSpanSeriesQueryBytes = int64_t{96} << 20;
 struct SpanSeries {
   Nanos start = 0, step = 0;
   // One list for each value of the grouping key (name, operation, user, base_model or ""), in steps. NaN: no data.

@@ -14,7 +14,7 @@ namespace tuft::telemetry_store::internal {
 namespace {
 
 constexpr double kNoSpans = std::numeric_limits<double>::quiet_NaN();
-// Of one answer; each takes eight bytes.
+// Of one answer; see kSpanSeriesQueryBytes.
 constexpr size_t kSpansOfSeriesMax = size_t{8} << 20;
 constexpr size_t kGroupsSeenMax = 100'000;
 
@@ -48,6 +48,8 @@ struct Sample {
   uint32_t cell = 0;
   float seconds = 0;
 };
+
+static_assert(kSpansOfSeriesMax * sizeof(Sample) * 3 / 2 <= static_cast<size_t>(kSpanSeriesQueryBytes));
 
 class SeriesBuilder {
  public:

@@ -141,6 +141,8 @@ Result<Answer> handle_observe_series(Exchange& exchange) {
   if (filter.time.until == 0) filter.time.until = now;
   if (step == 0) step = std::max(kSecond, (filter.time.until - filter.time.from) / kSeriesSteps);
   const auto function = telemetry_store::find_span_function(word).value_or(telemetry_store::SpanFunction::kCount);
+  TUFT_ASSIGN(const ByteAccount::Hold memory,
+              exchange.control.generation().hold_memory(exchange.user, telemetry_store::kSpanSeriesQueryBytes));
   TUFT_ASSIGN(const auto series, exchange.control.observer().span_series(exchange.user, filter, function, by, step));
   return observed_answer(series_json(series, function));
 }

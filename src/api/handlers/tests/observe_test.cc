@@ -202,6 +202,7 @@ TEST_F(ObserveLarge, WhatIsTooMuchForTheUserIsRefused) {
     expect_refusal(call("GET", target), 429, "limits.queued_bytes_per_user_max");
   }
   expect_refusal(call("GET", std::string(kBase) + "metrics/query?name=m"), 429, "limits.queued_bytes_per_user_max");
+  expect_refusal(call("GET", std::string(kBase) + "traces/series"), 429, "limits.queued_bytes_per_user_max");
   const Reply answer = call("POST", "/mcp",
                             R"({"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get_trace",)"
                             R"("arguments":{"trace_id":")" +
