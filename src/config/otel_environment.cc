@@ -67,9 +67,9 @@ class Substitution {
   }
 
   Status resolve_reference(Node& node, std::string_view reference, std::string& out) {
-    constexpr std::string_view kPrefix = "env:";
+    constexpr std::string_view kScheme = "env:";
     constexpr std::string_view kDefault = ":-";
-    if (reference.starts_with(kPrefix)) reference.remove_prefix(kPrefix.size());
+    if (reference.starts_with(kScheme)) reference.remove_prefix(kScheme.size());
     const size_t mark = reference.find(kDefault);
     const std::string name(reference.substr(0, mark));
     const std::string_view fallback =

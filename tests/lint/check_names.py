@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that no two sources of a module declare the same name in their anonymous namespaces. The sources are compiled in
-groups (ADR 0024), and the compiler finds a repeated name only within a group: a new source would move the groups, and
+"""Checks that no two sources of a module, and no two of its tests, declare the same name in their anonymous namespaces. They are
+compiled in groups (ADR 0024), and the compiler finds a repeated name only within a group: a new source would move the groups, and
 show the repetitions of others. Reads what clang-format leaves; functions may differ in the types of their parameters."""
 import argparse
 import pathlib
@@ -8,7 +8,8 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MODULE = re.compile(r"tuft_module\(NAME (\S+)\s+SOURCES\b(.*?)(?:\b(?:ALONE|LIBS|TESTS|TEST_LIBS)\b|\)\s)", re.S)
+MODULE = re.compile(r"tuft_module\(NAME (\S+)(.*?)\)\s", re.S)
+LISTS = re.compile(r"\b(SOURCES|ALONE|LIBS|TESTS|TEST_LIBS)\b")
 RAW_STRING = re.compile(r'R"(\w*)\(.*?\)\1"', re.S)
 SPACE = re.compile(r"namespace ([\w:]+) \{$")
 ALIAS = re.compile(r"(?:using|namespace) (\w+) = (.*)")
@@ -30,14 +31,16 @@ def split_at_commas(text):
     return parts
 
 
-def types_of(parameters):
-    """Returns the parameter list without names, defaults and comments."""
+def calls_of(parameters):
+    """Yields the types of the arguments of each call that a parameter list allows: with and without its defaults."""
     types = []
     for parameter in split_at_commas(re.sub(r"/\*.*?\*/", "", parameters)):
-        declared = parameter.partition("=")[0].strip()
-        named = re.fullmatch(r"(.*[\w>][\s&*]+)\w+", declared)
+        declared, has_default, _ = parameter.partition("=")
+        if has_default:
+            yield ", ".join(types)
+        named = re.fullmatch(r"(.*[\w>][\s&*]+)\w+", declared.strip())
         types.append(" ".join((named[1] if named else declared).split()))
-    return ", ".join(types)
+    yield ", ".join(types)
 
 
 def parameters_of(rest, following):
@@ -69,7 +72,8 @@ def names_of(text):
         elif found := VARIABLE.match(line):
             yield space, found[1], "variable"
         elif found := FUNCTION.match(line):
-            yield space, found[1], f"({types_of(parameters_of(line[found.end():], lines[number + 1:number + 12]))})"
+            for types in calls_of(parameters_of(line[found.end():], lines[number + 1:number + 12])):
+                yield space, found[1], f"({types})"
 
 
 def repetitions(folder, sources):
@@ -92,9 +96,13 @@ def main():
     for listing in sorted(root.glob("src/**/CMakeLists.txt")):
         for module, body in MODULE.findall(listing.read_text()):
             modules += 1
-            sources = re.findall(r"^\s*([\w/]+\.cc)", body, re.M)
-            found += [f"{module}: {one} and {other} both declare {name}; share it, or give one another name"
-                      for name, one, other in repetitions(listing.parent, sources)]
+            parts = LISTS.split(body)
+            for kind, files in zip(parts[1::2], parts[2::2]):
+                if kind not in ("SOURCES", "TESTS"):
+                    continue
+                sources = re.findall(r"(?<=\s)[\w/]+\.cc\b", files)
+                found += [f"{module}: {one} and {other} both declare {name}; share it, or give one another name"
+                          for name, one, other in repetitions(listing.parent, sources)]
     print("\n".join(found) or f"names: unique in the anonymous namespaces of {modules} modules")
     return 1 if found else 0
 

@@ -44,6 +44,7 @@ class CheckNames(unittest.TestCase):
         self.assert_refused("int f(const std::string& text) {", "int f(const std::string& other_name) {", "f")
         self.assert_refused("Result<int> f(int one,\n              std::map<int, int> two = {}) {",
                             "Result<int> f(int first, std::map<int, int> second) {", "f")
+        self.assert_refused("int f(int number, int other = 1) {", "int f(int number) {", "f")
 
     def test_what_may_be_repeated_is_accepted(self):
         self.assert_accepted("using Json = a::json;\nnamespace fs = std::filesystem;",
@@ -56,6 +57,13 @@ class CheckNames(unittest.TestCase):
         self.assertEqual(code, 0)
         code, _ = self.check(source("int a = 1;"), source("int a = 1;"),
                              "tuft_module(NAME m\n  SOURCES\n    one.cc\n  ALONE\n    other.cc\n  LIBS x)\n")
+        self.assertEqual(code, 0)
+
+    def test_tests_are_compared_with_each_other_and_not_with_sources(self):
+        code, output = self.check(source("int a = 1;"), source("int a = 2;"), "tuft_module(NAME m LIBS x TESTS one.cc other.cc)\n")
+        self.assertEqual(code, 1)
+        self.assertIn("one.cc and other.cc both declare a", output)
+        code, _ = self.check(source("int a = 1;"), source("int a = 2;"), "tuft_module(NAME m SOURCES one.cc TESTS other.cc)\n")
         self.assertEqual(code, 0)
 
 

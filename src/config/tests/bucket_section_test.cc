@@ -16,12 +16,12 @@ using ::testing::Not;
 
 constexpr const char* kLeast = "endpoint: http://127.0.0.1:9000, name: checkpoints";
 
-Result<Loaded> parsed(const std::string& section) {
+Result<Loaded> parsed_bucket(const std::string& section) {
   return parse_config(one_model("") + kUsers + "bucket: {" + section + "}\n", "tuft.yaml");
 }
 
-std::string error_of(const std::string& section) {
-  const Result<Loaded> loaded = parsed(section);
+std::string bucket_error(const std::string& section) {
+  const Result<Loaded> loaded = parsed_bucket(section);
   return loaded.ok() ? "" : loaded.error().message;
 }
 
@@ -32,7 +32,7 @@ TEST(BucketSection, NothingSaidThenThereIsNone) {
 }
 
 TEST(BucketSection, ReadsEveryKey) {
-  const auto loaded = parsed(
+  const auto loaded = parsed_bucket(
       "endpoint: https://s3.example.com, region: eu-1, name: checkpoints, prefix: tuft/, path_style: false, "
       "credentials_file: /keys, ca_file: /ca.pem, timeout_seconds: 9, part_bytes: 6000000, cache_bytes: 7");
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
@@ -51,24 +51,24 @@ TEST(BucketSection, ReadsEveryKey) {
 }
 
 TEST(BucketSection, SaysWhatIsWrong) {
-  EXPECT_EQ(error_of(kLeast), "");
-  EXPECT_THAT(error_of("name: checkpoints"), HasSubstr("bucket.endpoint: must be https://HOST"));
-  EXPECT_THAT(error_of("endpoint: http://127.0.0.1:9000"), HasSubstr("bucket.name: must be the name of a bucket"));
-  EXPECT_THAT(error_of(std::string(kLeast) + ", prefix: /x"), HasSubstr("bucket.prefix: must be like"));
-  EXPECT_THAT(error_of(std::string(kLeast) + ", part_bytes: 1000"), HasSubstr("bucket.part_bytes"));
-  EXPECT_THAT(error_of(std::string(kLeast) + ", secret: x"), HasSubstr("unknown key 'secret' in bucket"));
+  EXPECT_EQ(bucket_error(kLeast), "");
+  EXPECT_THAT(bucket_error("name: checkpoints"), HasSubstr("bucket.endpoint: must be https://HOST"));
+  EXPECT_THAT(bucket_error("endpoint: http://127.0.0.1:9000"), HasSubstr("bucket.name: must be the name of a bucket"));
+  EXPECT_THAT(bucket_error(std::string(kLeast) + ", prefix: /x"), HasSubstr("bucket.prefix: must be like"));
+  EXPECT_THAT(bucket_error(std::string(kLeast) + ", part_bytes: 1000"), HasSubstr("bucket.part_bytes"));
+  EXPECT_THAT(bucket_error(std::string(kLeast) + ", secret: x"), HasSubstr("unknown key 'secret' in bucket"));
 }
 
 TEST(BucketSection, WarnsOfPlainHttpToAnotherMachine) {
-  EXPECT_THAT(parsed(kLeast)->warnings, IsEmpty());
-  const auto loaded = parsed("endpoint: http://store.example.com, name: checkpoints");
+  EXPECT_THAT(parsed_bucket(kLeast)->warnings, IsEmpty());
+  const auto loaded = parsed_bucket("endpoint: http://store.example.com, name: checkpoints");
   ASSERT_EQ(loaded->warnings.size(), 1U);
   EXPECT_THAT(loaded->warnings[0], HasSubstr("use https"));
 }
 
 TEST(BucketSettingsFiles, KeysComeFromTheFileElseFromTheEnvironment) {
   const TempDir folder;
-  BucketConfig config = *parsed(kLeast)->config.bucket;
+  BucketConfig config = *parsed_bucket(kLeast)->config.bucket;
   ::unsetenv("AWS_ACCESS_KEY_ID");
   EXPECT_THAT(load_bucket_settings(config).error().message, HasSubstr("bucket.credentials_file: is missing"));
   {

@@ -14,29 +14,29 @@ using ::testing::HasSubstr;
 
 constexpr const char* kTls = "tls: {certificate: /c.pem, private_key: /c.key}\n";
 
-Result<Loaded> parsed(const std::string& yaml, const std::string& of_model = {}) {
+Result<Loaded> parsed_join(const std::string& yaml, const std::string& of_model = {}) {
   return parse_config(one_model(of_model) + kUsers + yaml, "tuft.yaml");
 }
 
 std::string error_of(const std::string& yaml, const std::string& of_model = {}) {
-  const Result<Loaded> loaded = parsed(yaml, of_model);
+  const Result<Loaded> loaded = parsed_join(yaml, of_model);
   return loaded.ok() ? "" : loaded.error().message;
 }
 
 TEST(JoinSection, NothingSaidThenNobodyCanJoin) {
-  const auto loaded = parsed("");
+  const auto loaded = parsed_join("");
   ASSERT_TRUE(loaded.ok());
   EXPECT_EQ(loaded->config.join.port, 0);
   EXPECT_EQ(loaded->config.supported_models[0].worker, WorkerKind::kLocal);
 }
 
 TEST(JoinSection, ReadsEveryKey) {
-  const auto loaded = parsed(R"(
+  const auto loaded = parsed_join(R"(
 host: 10.0.0.1
 join: {host: 10.0.0.2, port: 10620, certificate: /a.pem, private_key: /a.key, token_file: /token, worker_authority: /w.pem,
        lease_seconds: 5, keep_seconds: 7}
 )",
-                             "    worker: joined\n");
+                                  "    worker: joined\n");
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   const JoinConfig& join = loaded->config.join;
   EXPECT_EQ(join.host, "10.0.0.2");
@@ -51,7 +51,7 @@ join: {host: 10.0.0.2, port: 10620, certificate: /a.pem, private_key: /a.key, to
 }
 
 TEST(JoinSection, TakesHostAndCertificateFromTheServer) {
-  const auto loaded = parsed(std::string(kTls) + "host: 10.0.0.1\njoin: {port: 10620, token_file: /token}\n");
+  const auto loaded = parsed_join(std::string(kTls) + "host: 10.0.0.1\njoin: {port: 10620, token_file: /token}\n");
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   EXPECT_EQ(loaded->config.join.host, "10.0.0.1");
   EXPECT_EQ(loaded->config.join.certificate, "/c.pem");
@@ -79,9 +79,9 @@ TEST(JoinSection, WarnsOfATokenThatOthersCanRead) {
   write_text(token, "a token of sufficient length\n");
   const std::string text = std::string(kTls) + "join: {port: 7, token_file: " + token.string() + "}\n";
   std::filesystem::permissions(token, std::filesystem::perms::owner_read);
-  EXPECT_THAT(parsed(text)->warnings, ::testing::Not(::testing::Contains(HasSubstr("join.token_file"))));
+  EXPECT_THAT(parsed_join(text)->warnings, ::testing::Not(::testing::Contains(HasSubstr("join.token_file"))));
   std::filesystem::permissions(token, std::filesystem::perms::others_read, std::filesystem::perm_options::add);
-  EXPECT_THAT(parsed(text)->warnings, ::testing::Contains(HasSubstr("join.token_file: can be read by others")));
+  EXPECT_THAT(parsed_join(text)->warnings, ::testing::Contains(HasSubstr("join.token_file: can be read by others")));
 }
 
 }  // namespace

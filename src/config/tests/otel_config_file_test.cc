@@ -8,6 +8,7 @@
 
 #include "config/config.h"
 #include "config/tests/model_directory.h"
+#include "config/tests/otel_text.h"
 #include "config/tests/variables.h"
 #include "telemetry/settings/settings.h"
 
@@ -18,11 +19,6 @@ using telemetry::Protocol;
 using telemetry::TelemetryConfig;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr const char* kTraces = R"(file_format: "1.1"
-tracer_provider:
-  processors: [{batch: {exporter: {otlp_http: }}}]
-)";
 
 // A file on disk and the variable that names it.
 class NamedFile {
@@ -40,13 +36,13 @@ class NamedFile {
   const WithVariables variable_;
 };
 
-Result<Loaded> load(const std::string& telemetry) {
+Result<Loaded> load_with(const std::string& telemetry) {
   return parse_config(one_model() + kUsers + telemetry, "tuft.yaml");
 }
 
 TEST(OtelConfigFile, NamedThenItDecidesAndOnlyOurOwnKeysOfTheSectionStay) {
   const NamedFile file(kTraces);
-  const Result<Loaded> loaded = load(R"(telemetry:
+  const Result<Loaded> loaded = load_with(R"(telemetry:
   enabled: true
   service_name: mine
   otlp_endpoint: http://other:4317
@@ -71,7 +67,7 @@ TEST(OtelConfigFile, OtherVariablesThenIgnored) {
                                  {"OTEL_SDK_DISABLED", "true"},
                                  {"OTEL_TRACES_SAMPLER", "always_off"},
                                  {"OTEL_PROPAGATORS", "baggage"}});
-  const Result<Loaded> loaded = load("");
+  const Result<Loaded> loaded = load_with("");
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   const auto settings = telemetry::internal::read_settings(loaded->config.telemetry);
   ASSERT_TRUE(settings.ok()) << settings.error().message;
@@ -100,14 +96,14 @@ TEST(OtelConfigFile, EndpointOnTheCommandLineThenItWins) {
 
 TEST(OtelConfigFile, SectionSwitchesTelemetryOffThenOff) {
   const NamedFile file(kTraces);
-  const Result<Loaded> loaded = load("telemetry: {enabled: false}\n");
+  const Result<Loaded> loaded = load_with("telemetry: {enabled: false}\n");
   ASSERT_TRUE(loaded.ok());
   EXPECT_FALSE(loaded->config.telemetry.enabled);
 }
 
 TEST(OtelConfigFile, FileNamesTheServiceThenItsNameCounts) {
   const NamedFile file(std::string(kTraces) + "resource: {attributes: [{name: service.name, value: theirs}]}\n");
-  const Result<Loaded> loaded = load("telemetry: {service_name: mine}\n");
+  const Result<Loaded> loaded = load_with("telemetry: {service_name: mine}\n");
   ASSERT_TRUE(loaded.ok());
   EXPECT_THAT(loaded->warnings, ElementsAre(HasSubstr("telemetry.service_name: has no effect")));
   EXPECT_EQ(telemetry::internal::read_settings(loaded->config.telemetry)->service_name, "theirs");
@@ -116,12 +112,12 @@ TEST(OtelConfigFile, FileNamesTheServiceThenItsNameCounts) {
 TEST(OtelConfigFile, WrongOrAbsentThenTheStartFails) {
   {
     const NamedFile file("file_format: \"1.1\"\npropagator: {composite: [{b3: }]}\n");
-    const Result<Loaded> loaded = load("");
+    const Result<Loaded> loaded = load_with("");
     ASSERT_FALSE(loaded.ok());
     EXPECT_THAT(loaded.error().message, HasSubstr("otel_config_file.yaml:2: propagator.composite[0].b3"));
   }
   const WithVariables variables(Variables{{"OTEL_CONFIG_FILE", "/nowhere/otel.yaml"}});
-  const Result<Loaded> loaded = load("");
+  const Result<Loaded> loaded = load_with("");
   ASSERT_FALSE(loaded.ok());
   EXPECT_THAT(loaded.error().message, HasSubstr("OTEL_CONFIG_FILE: "));
 }

@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "config/tests/otel_text.h"
 #include "config/tests/variables.h"
 #include "telemetry/record/recorder.h"
 
@@ -31,10 +32,6 @@ OtelFile read(const std::string& yaml) {
   return file.ok() ? *std::move(file) : OtelFile{};
 }
 
-constexpr const char* kTraces = R"(file_format: "1.1"
-tracer_provider:
-  processors: [{batch: {exporter: {otlp_http: }}}]
-)";
 const std::string kSpanExporter = R"(file_format: "1.1"
 tracer_provider:
   processors:
@@ -217,12 +214,12 @@ resource:
                   "resource: {schema_url: }\n",
                   ways, "false, false, false"}));
 
-struct Mistake {
+struct FileMistake {
   std::string yaml;
   std::string message;
 };
 
-class OtelFileMistake : public ::testing::TestWithParam<Mistake> {};
+class OtelFileMistake : public ::testing::TestWithParam<FileMistake> {};
 
 TEST_P(OtelFileMistake, ReadThenTheErrorNamesThePath) {
   const Result<OtelFile> file = parse_otel_file(GetParam().yaml, "otel.yaml");
@@ -235,90 +232,94 @@ TEST_P(OtelFileMistake, ReadThenTheErrorNamesThePath) {
 INSTANTIATE_TEST_SUITE_P(
     Table, OtelFileMistake,
     ::testing::Values(
-        Mistake{"resource: {}\n", "file_format: is missing"},
-        Mistake{"file_format: \"0.4\"\n", "file_format: must be \"1.0\" or \"1.1\""},
-        Mistake{"file_format: \"1.0-rc.2\"\n", "file_format: must be"}, Mistake{"[]", "must be a mapping"},
-        Mistake{"file_format: \"1.1\"\ndisabled: maybe\n", "disabled: must be true or false"},
-        Mistake{"file_format: \"1.1\"\nlog_level: loud\n", "log_level: must be trace"},
-        Mistake{"file_format: \"1.1\"\nattribute_limits: {attribute_count_limit: 31}\n",
-                "attribute_limits.attribute_count_limit: is not supported below 32"},
-        Mistake{"file_format: \"1.1\"\nattribute_limits: {event_count_limit: 128}\n",
-                "unknown key 'event_count_limit'"},
-        Mistake{"file_format: \"1.1\"\nresource: {schema_url: \"https://x\"}\n",
-                "resource.schema_url: is not supported"},
-        Mistake{"file_format: \"1.1\"\nresource: {attributes: [{name: a, value: 1, type: int}]}\n",
-                "resource.attributes[0].type: is not supported"},
-        Mistake{"file_format: \"1.1\"\nresource: {attributes_list: \"a\"}\n", "resource.attributes_list: must be"},
-        Mistake{"file_format: \"1.1\"\nresource: {detection/development: {detectors: [{container: }]}}\n",
-                "resource.detection/development.detectors[0].container: is not supported"},
-        Mistake{"file_format: \"1.1\"\nresource: {detection/development: {attributes: {included: [a]}}}\n",
-                "resource.detection/development.attributes: is not supported"},
-        Mistake{"file_format: \"1.1\"\npropagator: {composite: [{b3: }]}\n",
-                "propagator.composite[0].b3: is not supported"},
-        Mistake{"file_format: \"1.1\"\nresource: {detection/development: {detectors: [{host: {a: 1}}]}}\n",
-                "resource.detection/development.detectors[0].host: has no keys"},
-        Mistake{"file_format: \"1.1\"\npropagator: {composite: [{tracecontext: {a: 1}}]}\n",
-                "propagator.composite[0].tracecontext: has no keys"},
-        Mistake{sampled_with("{always_on: {ratio: 1}}"), "tracer_provider.sampler.always_on: has no keys"},
-        Mistake{sampled_with("{parent_based: {remote_parent_sampled: {always_on: [1]}}}"),
-                "tracer_provider.sampler.parent_based.remote_parent_sampled.always_on: has no keys"},
-        Mistake{std::string(kTraces) + "  id_generator: {random: {a: 1}}\n",
-                "tracer_provider.id_generator.random: has no keys"},
-        Mistake{"file_format: \"1.1\"\npropagator: {composite_list: \"tracecontext,xray\"}\n",
-                "propagator.composite_list: is not supported"},
-        Mistake{"file_format: \"1.1\"\ntracer_provider: {}\n", "tracer_provider.processors: must be a list"},
-        Mistake{"file_format: \"1.1\"\ntracer_provider: {processors: [{simple: {exporter: {console: }}}]}\n",
-                "tracer_provider.processors[0].simple: is not supported; use batch"},
-        Mistake{"file_format: \"1.1\"\ntracer_provider: {processors: [{batch: {}}]}\n",
-                "tracer_provider.processors[0].batch.exporter: is missing"},
-        Mistake{
+        FileMistake{"resource: {}\n", "file_format: is missing"},
+        FileMistake{"file_format: \"0.4\"\n", "file_format: must be \"1.0\" or \"1.1\""},
+        FileMistake{"file_format: \"1.0-rc.2\"\n", "file_format: must be"}, FileMistake{"[]", "must be a mapping"},
+        FileMistake{"file_format: \"1.1\"\ndisabled: maybe\n", "disabled: must be true or false"},
+        FileMistake{"file_format: \"1.1\"\nlog_level: loud\n", "log_level: must be trace"},
+        FileMistake{"file_format: \"1.1\"\nattribute_limits: {attribute_count_limit: 31}\n",
+                    "attribute_limits.attribute_count_limit: is not supported below 32"},
+        FileMistake{"file_format: \"1.1\"\nattribute_limits: {event_count_limit: 128}\n",
+                    "unknown key 'event_count_limit'"},
+        FileMistake{"file_format: \"1.1\"\nresource: {schema_url: \"https://x\"}\n",
+                    "resource.schema_url: is not supported"},
+        FileMistake{"file_format: \"1.1\"\nresource: {attributes: [{name: a, value: 1, type: int}]}\n",
+                    "resource.attributes[0].type: is not supported"},
+        FileMistake{"file_format: \"1.1\"\nresource: {attributes_list: \"a\"}\n", "resource.attributes_list: must be"},
+        FileMistake{"file_format: \"1.1\"\nresource: {detection/development: {detectors: [{container: }]}}\n",
+                    "resource.detection/development.detectors[0].container: is not supported"},
+        FileMistake{"file_format: \"1.1\"\nresource: {detection/development: {attributes: {included: [a]}}}\n",
+                    "resource.detection/development.attributes: is not supported"},
+        FileMistake{"file_format: \"1.1\"\npropagator: {composite: [{b3: }]}\n",
+                    "propagator.composite[0].b3: is not supported"},
+        FileMistake{"file_format: \"1.1\"\nresource: {detection/development: {detectors: [{host: {a: 1}}]}}\n",
+                    "resource.detection/development.detectors[0].host: has no keys"},
+        FileMistake{"file_format: \"1.1\"\npropagator: {composite: [{tracecontext: {a: 1}}]}\n",
+                    "propagator.composite[0].tracecontext: has no keys"},
+        FileMistake{sampled_with("{always_on: {ratio: 1}}"), "tracer_provider.sampler.always_on: has no keys"},
+        FileMistake{sampled_with("{parent_based: {remote_parent_sampled: {always_on: [1]}}}"),
+                    "tracer_provider.sampler.parent_based.remote_parent_sampled.always_on: has no keys"},
+        FileMistake{std::string(kTraces) + "  id_generator: {random: {a: 1}}\n",
+                    "tracer_provider.id_generator.random: has no keys"},
+        FileMistake{"file_format: \"1.1\"\npropagator: {composite_list: \"tracecontext,xray\"}\n",
+                    "propagator.composite_list: is not supported"},
+        FileMistake{"file_format: \"1.1\"\ntracer_provider: {}\n", "tracer_provider.processors: must be a list"},
+        FileMistake{"file_format: \"1.1\"\ntracer_provider: {processors: [{simple: {exporter: {console: }}}]}\n",
+                    "tracer_provider.processors[0].simple: is not supported; use batch"},
+        FileMistake{"file_format: \"1.1\"\ntracer_provider: {processors: [{batch: {}}]}\n",
+                    "tracer_provider.processors[0].batch.exporter: is missing"},
+        FileMistake{
             "file_format: \"1.1\"\ntracer_provider: {processors: [{batch: {exporter: {console: }}}, {batch: {}}]}\n",
             "tracer_provider.processors[1]: is not supported"},
-        Mistake{kSpanExporter + "zipkin: {endpoint: x}\n",
-                "tracer_provider.processors[0].batch.exporter.zipkin: is not supported"},
-        Mistake{kSpanExporter + "otlp_http: {encoding: json}\n", "otlp_http.encoding: is not supported"},
-        Mistake{kSpanExporter + "otlp_http: {compression: zstd}\n", "otlp_http.compression: must be one of none, gzip"},
-        Mistake{kSpanExporter + "otlp_http: {max_request_size: 1000}\n",
-                "otlp_http.max_request_size: is not supported"},
-        Mistake{kSpanExporter + "otlp_http: {max_response_size: 1000}\n", "otlp_http.max_response_size: is not"},
-        Mistake{kSpanExporter + "otlp_http: {tls: {cert_file: /x}}\n", "otlp_http.tls.key_file: is missing"},
-        Mistake{kSpanExporter + "otlp_http: {tls: {insecure: true}}\n", "unknown key 'insecure'"},
-        Mistake{kSpanExporter + "otlp_http: {headers: [{name: \"\", value: secret}]}\n", "otlp_http.headers[0]: must"},
-        Mistake{kSpanExporter + "otlp_http: {headers_list: secret}\n", "otlp_http.headers_list: must be"},
-        Mistake{kSpanExporter + "otlp_http: {endpiont: x}\n", "did you mean 'endpoint'?"},
-        Mistake{kSpanExporter + "otlp_file/development: {output_stream: stdout}\n",
-                "output_stream: must be file:///path"},
-        Mistake{kSpanExporter + "{otlp_http: , console: }\n", "exporter: must be a mapping with one key"},
-        Mistake{kSpanExporter + "otlp_http: {temporality_preference: delta}\n", "unknown key 'temporality_preference'"},
-        Mistake{sampled_with("{jaeger_remote/development: {endpoint: x}}"),
-                "tracer_provider.sampler.jaeger_remote/development: is not supported; always_on"},
-        Mistake{sampled_with("{parent_based: {root: {composite/development: }}}"),
-                "tracer_provider.sampler.parent_based.root.composite/development: is not supported"},
-        Mistake{sampled_with("{parent_based: {remote_parent_not_sampled: {always_on: }}}"),
-                "tracer_provider.sampler.parent_based.remote_parent_not_sampled.always_on: is not supported"},
-        Mistake{sampled_with("{trace_id_ratio_based: {ratio: 2}}"),
-                "tracer_provider.sampler.trace_id_ratio_based.ratio: must be between 0 and 1"},
-        Mistake{std::string(kTraces) + "  id_generator: {xray: }\n",
-                "tracer_provider.id_generator.xray: is not supported"},
-        Mistake{std::string(kTraces) + "  tracer_configurator/development: {default_config: {disabled: true}}\n",
-                "tracer_provider.tracer_configurator/development: is not supported"},
-        Mistake{"file_format: \"1.1\"\nmeter_provider: {readers: [{pull: {exporter: {prometheus/development: }}}]}\n",
-                "meter_provider.readers[0].pull: is not supported; Prometheus reads GET /metrics"},
-        Mistake{kMetricExporter + "otlp_http:\n  views: [{selector: {instrument_name: x}}]\n",
-                "meter_provider.views: is not supported"},
-        Mistake{kMetricExporter + "otlp_http:\n  exemplar_filter: sometimes\n",
-                "meter_provider.exemplar_filter: must be one of"},
-        Mistake{kMetricExporter + "otlp_http:\n        cardinality_limits: {default: 10}\n",
-                "meter_provider.readers[0].periodic.cardinality_limits: is not supported"},
-        Mistake{kMetricExporter + "otlp_http:\n        producers: [{opencensus: }]\n        interval: 0\n",
-                "meter_provider.readers[0].periodic.interval: must be at least 1"},
-        Mistake{
+        FileMistake{kSpanExporter + "zipkin: {endpoint: x}\n",
+                    "tracer_provider.processors[0].batch.exporter.zipkin: is not supported"},
+        FileMistake{kSpanExporter + "otlp_http: {encoding: json}\n", "otlp_http.encoding: is not supported"},
+        FileMistake{kSpanExporter + "otlp_http: {compression: zstd}\n",
+                    "otlp_http.compression: must be one of none, gzip"},
+        FileMistake{kSpanExporter + "otlp_http: {max_request_size: 1000}\n",
+                    "otlp_http.max_request_size: is not supported"},
+        FileMistake{kSpanExporter + "otlp_http: {max_response_size: 1000}\n", "otlp_http.max_response_size: is not"},
+        FileMistake{kSpanExporter + "otlp_http: {tls: {cert_file: /x}}\n", "otlp_http.tls.key_file: is missing"},
+        FileMistake{kSpanExporter + "otlp_http: {tls: {insecure: true}}\n", "unknown key 'insecure'"},
+        FileMistake{kSpanExporter + "otlp_http: {headers: [{name: \"\", value: secret}]}\n",
+                    "otlp_http.headers[0]: must"},
+        FileMistake{kSpanExporter + "otlp_http: {headers_list: secret}\n", "otlp_http.headers_list: must be"},
+        FileMistake{kSpanExporter + "otlp_http: {endpiont: x}\n", "did you mean 'endpoint'?"},
+        FileMistake{kSpanExporter + "otlp_file/development: {output_stream: stdout}\n",
+                    "output_stream: must be file:///path"},
+        FileMistake{kSpanExporter + "{otlp_http: , console: }\n", "exporter: must be a mapping with one key"},
+        FileMistake{kSpanExporter + "otlp_http: {temporality_preference: delta}\n",
+                    "unknown key 'temporality_preference'"},
+        FileMistake{sampled_with("{jaeger_remote/development: {endpoint: x}}"),
+                    "tracer_provider.sampler.jaeger_remote/development: is not supported; always_on"},
+        FileMistake{sampled_with("{parent_based: {root: {composite/development: }}}"),
+                    "tracer_provider.sampler.parent_based.root.composite/development: is not supported"},
+        FileMistake{sampled_with("{parent_based: {remote_parent_not_sampled: {always_on: }}}"),
+                    "tracer_provider.sampler.parent_based.remote_parent_not_sampled.always_on: is not supported"},
+        FileMistake{sampled_with("{trace_id_ratio_based: {ratio: 2}}"),
+                    "tracer_provider.sampler.trace_id_ratio_based.ratio: must be between 0 and 1"},
+        FileMistake{std::string(kTraces) + "  id_generator: {xray: }\n",
+                    "tracer_provider.id_generator.xray: is not supported"},
+        FileMistake{std::string(kTraces) + "  tracer_configurator/development: {default_config: {disabled: true}}\n",
+                    "tracer_provider.tracer_configurator/development: is not supported"},
+        FileMistake{
+            "file_format: \"1.1\"\nmeter_provider: {readers: [{pull: {exporter: {prometheus/development: }}}]}\n",
+            "meter_provider.readers[0].pull: is not supported; Prometheus reads GET /metrics"},
+        FileMistake{kMetricExporter + "otlp_http:\n  views: [{selector: {instrument_name: x}}]\n",
+                    "meter_provider.views: is not supported"},
+        FileMistake{kMetricExporter + "otlp_http:\n  exemplar_filter: sometimes\n",
+                    "meter_provider.exemplar_filter: must be one of"},
+        FileMistake{kMetricExporter + "otlp_http:\n        cardinality_limits: {default: 10}\n",
+                    "meter_provider.readers[0].periodic.cardinality_limits: is not supported"},
+        FileMistake{kMetricExporter + "otlp_http:\n        producers: [{opencensus: }]\n        interval: 0\n",
+                    "meter_provider.readers[0].periodic.interval: must be at least 1"},
+        FileMistake{
             "file_format: \"1.1\"\nlogger_provider: {processors: [{batch: {schedule_delay: soon, exporter: {console: "
             "}}}]}\n",
             "logger_provider.processors[0].batch.schedule_delay: must be a whole number"},
-        Mistake{"file_format: \"1.1\"\ninstrumentation/development: {general: {stability_opt_in_list: http}}\n",
-                "instrumentation/development: is not supported"},
-        Mistake{"file_format: \"${1}\"\n", "a ${...} must be ${NAME}"}));
+        FileMistake{"file_format: \"1.1\"\ninstrumentation/development: {general: {stability_opt_in_list: http}}\n",
+                    "instrumentation/development: is not supported"},
+        FileMistake{"file_format: \"${1}\"\n", "a ${...} must be ${NAME}"}));
 
 TEST(OtelFile, SeveralMistakesThenAllInOneError) {
   const Result<OtelFile> file = parse_otel_file(

@@ -14,18 +14,18 @@ using telemetry::Temporality;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-Result<Loaded> load(const std::string& telemetry) {
+Result<Loaded> load_section(const std::string& telemetry) {
   return parse_config(one_model() + kUsers + "telemetry:\n" + telemetry, "tuft.yaml");
 }
 
-TelemetryConfig read(const std::string& telemetry) {
-  Result<Loaded> loaded = load(telemetry);
+TelemetryConfig read_section(const std::string& telemetry) {
+  Result<Loaded> loaded = load_section(telemetry);
   EXPECT_TRUE(loaded.ok()) << (loaded.ok() ? "" : loaded.error().message);
   return loaded.ok() ? loaded->config.telemetry : TelemetryConfig{};
 }
 
 TEST(TelemetrySection, ReadsEveryKeyOfTheSection) {
-  const TelemetryConfig config = read(R"(
+  const TelemetryConfig config = read_section(R"(
   enabled: true
   service_name: lab
   otlp_endpoint: http://collector:4318
@@ -93,7 +93,7 @@ TEST(TelemetrySection, ReadsEveryKeyOfTheSection) {
 }
 
 TEST(TelemetrySection, AbsentKeysAreLeftToTheEnvironment) {
-  const TelemetryConfig config = read("  enabled: true\n  otlp_endpoint: \"\"\n");
+  const TelemetryConfig config = read_section("  enabled: true\n  otlp_endpoint: \"\"\n");
   EXPECT_FALSE(config.otlp_endpoint || config.protocol || config.sampler || config.sampling_ratio ||
                config.metric_interval || config.keep_errors || config.traces.enabled || config.shutdown_budget);
   EXPECT_TRUE(config.headers.empty());
@@ -101,15 +101,15 @@ TEST(TelemetrySection, AbsentKeysAreLeftToTheEnvironment) {
   EXPECT_FALSE(config.tenant_label);
 }
 
-struct Mistake {
+struct SectionMistake {
   const char* lines;
   const char* message;
 };
 
-class TelemetryMistake : public ::testing::TestWithParam<Mistake> {};
+class TelemetryMistake : public ::testing::TestWithParam<SectionMistake> {};
 
 TEST_P(TelemetryMistake, StopsTheStartAndNamesTheKey) {
-  const Result<Loaded> loaded = load(GetParam().lines);
+  const Result<Loaded> loaded = load_section(GetParam().lines);
   ASSERT_FALSE(loaded.ok()) << GetParam().lines;
   EXPECT_THAT(loaded.error().message, HasSubstr(GetParam().message));
   EXPECT_THAT(loaded.error().message, Not(HasSubstr("plainsecret")));
@@ -118,57 +118,64 @@ TEST_P(TelemetryMistake, StopsTheStartAndNamesTheKey) {
 INSTANTIATE_TEST_SUITE_P(
     Table, TelemetryMistake,
     ::testing::Values(
-        Mistake{"  protocl: grpc\n", "did you mean 'protocol'?"},
-        Mistake{"  protocol: http\n", "telemetry.protocol: must be one of grpc, http/protobuf, console, file, none"},
-        Mistake{"  protocol: file\n", "telemetry.file_path: is missing"},
-        Mistake{"  logs: {protocol: file}\n", "telemetry.file_path: is missing"},
-        Mistake{"  traces: {endpont: x}\n", "unknown key 'endpont' in telemetry.traces; did you mean 'endpoint'?"},
-        Mistake{"  metrics: {protocol: prometheus}\n", "telemetry.metrics.protocol: must be one of"},
-        Mistake{"  logs: 3\n", "telemetry.logs: must be a mapping"},
-        Mistake{"  headers: [plainsecret]\n", "telemetry.headers: must be a mapping"},
-        Mistake{"  headers: {\"a b\": plainsecret}\n", "telemetry.headers (entry 1): is no name of an HTTP header"},
-        Mistake{"  headers: {a: \"plainsecret\\r\\nc\"}\n", "telemetry.headers (entry 1): the value must be a text"},
-        Mistake{"  headers: {a: plainsecret}\n  sampler: plainsecret\n", "telemetry.sampler: must be one of"},
-        Mistake{"  compression: zstd\n", "telemetry.compression: must be one of none, gzip"},
-        Mistake{"  tls: {ca: x}\n", "unknown key 'ca' in telemetry.tls"},
-        Mistake{"  tls: {key_file: x}\n", "telemetry.tls.certificate_file: is missing"},
-        Mistake{"  tls: {certificate_file: x}\n", "telemetry.tls.key_file: is missing"},
-        Mistake{"  export_timeout_seconds: 0\n", "telemetry.export_timeout_seconds: must be at least 0.001 s"},
-        Mistake{"  export_timeout_seconds: soon\n", "telemetry.export_timeout_seconds: must be a number"},
-        Mistake{"  metric_interval_seconds: 100000\n", "telemetry.metric_interval_seconds: must be at most a day"},
-        Mistake{"  keep_slower_than_seconds: -1\n", "telemetry.keep_slower_than_seconds: must be a time in seconds"},
-        Mistake{"  sampler: jaeger_remote\n", "telemetry.sampler: must be one of always_on"},
-        Mistake{"  sampling_ratio: 1.5\n", "telemetry.sampling_ratio: must be between 0 and 1"},
-        Mistake{"  temporality: sometimes\n", "telemetry.temporality: must be one of"},
-        Mistake{"  batch_max: 0\n", "telemetry.batch_max: must be at least 1"},
-        Mistake{"  batch_max: 20\n  queue_max: 10\n", "telemetry.batch_max: must not be above queue_max"},
-        Mistake{"  metrics_token: \"plainsecret with blanks\"\n", "telemetry.metrics_token: must be a text"},
-        Mistake{"  logs: {level: loud}\n", "telemetry.logs.level: must be one of"},
-        Mistake{"  traces: {level: debug}\n", "unknown key 'level' in telemetry.traces"},
-        Mistake{"  keep_errors: often\n", "telemetry.keep_errors: must be true or false"}));
+        SectionMistake{"  protocl: grpc\n", "did you mean 'protocol'?"},
+        SectionMistake{"  protocol: http\n",
+                       "telemetry.protocol: must be one of grpc, http/protobuf, console, file, none"},
+        SectionMistake{"  protocol: file\n", "telemetry.file_path: is missing"},
+        SectionMistake{"  logs: {protocol: file}\n", "telemetry.file_path: is missing"},
+        SectionMistake{"  traces: {endpont: x}\n",
+                       "unknown key 'endpont' in telemetry.traces; did you mean 'endpoint'?"},
+        SectionMistake{"  metrics: {protocol: prometheus}\n", "telemetry.metrics.protocol: must be one of"},
+        SectionMistake{"  logs: 3\n", "telemetry.logs: must be a mapping"},
+        SectionMistake{"  headers: [plainsecret]\n", "telemetry.headers: must be a mapping"},
+        SectionMistake{"  headers: {\"a b\": plainsecret}\n",
+                       "telemetry.headers (entry 1): is no name of an HTTP header"},
+        SectionMistake{"  headers: {a: \"plainsecret\\r\\nc\"}\n",
+                       "telemetry.headers (entry 1): the value must be a text"},
+        SectionMistake{"  headers: {a: plainsecret}\n  sampler: plainsecret\n", "telemetry.sampler: must be one of"},
+        SectionMistake{"  compression: zstd\n", "telemetry.compression: must be one of none, gzip"},
+        SectionMistake{"  tls: {ca: x}\n", "unknown key 'ca' in telemetry.tls"},
+        SectionMistake{"  tls: {key_file: x}\n", "telemetry.tls.certificate_file: is missing"},
+        SectionMistake{"  tls: {certificate_file: x}\n", "telemetry.tls.key_file: is missing"},
+        SectionMistake{"  export_timeout_seconds: 0\n", "telemetry.export_timeout_seconds: must be at least 0.001 s"},
+        SectionMistake{"  export_timeout_seconds: soon\n", "telemetry.export_timeout_seconds: must be a number"},
+        SectionMistake{"  metric_interval_seconds: 100000\n",
+                       "telemetry.metric_interval_seconds: must be at most a day"},
+        SectionMistake{"  keep_slower_than_seconds: -1\n",
+                       "telemetry.keep_slower_than_seconds: must be a time in seconds"},
+        SectionMistake{"  sampler: jaeger_remote\n", "telemetry.sampler: must be one of always_on"},
+        SectionMistake{"  sampling_ratio: 1.5\n", "telemetry.sampling_ratio: must be between 0 and 1"},
+        SectionMistake{"  temporality: sometimes\n", "telemetry.temporality: must be one of"},
+        SectionMistake{"  batch_max: 0\n", "telemetry.batch_max: must be at least 1"},
+        SectionMistake{"  batch_max: 20\n  queue_max: 10\n", "telemetry.batch_max: must not be above queue_max"},
+        SectionMistake{"  metrics_token: \"plainsecret with blanks\"\n", "telemetry.metrics_token: must be a text"},
+        SectionMistake{"  logs: {level: loud}\n", "telemetry.logs.level: must be one of"},
+        SectionMistake{"  traces: {level: debug}\n", "unknown key 'level' in telemetry.traces"},
+        SectionMistake{"  keep_errors: often\n", "telemetry.keep_errors: must be true or false"}));
 
 TEST(TelemetrySection, OnlyWhatIsWrittenIsKept) {
-  EXPECT_FALSE(read("  enabled: true\n").service_name);
-  EXPECT_FALSE(read("  enabled: true\n").log_level);
-  EXPECT_EQ(read("  service_name: tuft\n").service_name, "tuft") << "written out, it wins over OTEL_SERVICE_NAME";
-  EXPECT_EQ(read("  logs: {level: debug}\n").log_level, telemetry::Severity::kDebug);
+  EXPECT_FALSE(read_section("  enabled: true\n").service_name);
+  EXPECT_FALSE(read_section("  enabled: true\n").log_level);
+  EXPECT_EQ(read_section("  service_name: tuft\n").service_name, "tuft")
+      << "written out, it wins over OTEL_SERVICE_NAME";
+  EXPECT_EQ(read_section("  logs: {level: debug}\n").log_level, telemetry::Severity::kDebug);
 }
 
 TEST(TelemetrySection, RatioWithoutARatioSamplerIsAWarning) {
-  const Result<Loaded> loaded = load("  sampler: always_on\n  sampling_ratio: 0.5\n");
+  const Result<Loaded> loaded = load_section("  sampler: always_on\n  sampling_ratio: 0.5\n");
   ASSERT_TRUE(loaded.ok());
   EXPECT_THAT(loaded->warnings, ::testing::ElementsAre(HasSubstr("telemetry.sampling_ratio: has no effect")));
 }
 
 TEST(TraceEnable, VariableEnablesTracesOnlyIfTheFileIsSilent) {
   const ScopedVariable variable("TRACES_ENABLE", "true");
-  const TelemetryConfig silent = read("  service_name: x\n");
+  const TelemetryConfig silent = read_section("  service_name: x\n");
   EXPECT_TRUE(silent.enabled);
   EXPECT_EQ(silent.traces.enabled, true);
   EXPECT_EQ(silent.metrics.enabled, false);
   EXPECT_EQ(silent.logs.enabled, false);
-  EXPECT_FALSE(read("  enabled: false\n").enabled) << "the file is stronger";
-  EXPECT_FALSE(read("  enabled: true\n").metrics.enabled.has_value()) << "the file asked for all signals";
+  EXPECT_FALSE(read_section("  enabled: false\n").enabled) << "the file is stronger";
+  EXPECT_FALSE(read_section("  enabled: true\n").metrics.enabled.has_value()) << "the file asked for all signals";
 }
 
 TEST(TraceEnable, FlagsOverrideTheFile) {

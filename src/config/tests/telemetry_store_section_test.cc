@@ -12,20 +12,20 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-Loaded parsed(const std::string& yaml) {
+Loaded parsed_store(const std::string& yaml) {
   Result<Loaded> loaded = parse_config(one_model() + kUsers + yaml, "tuft.yaml");
   EXPECT_TRUE(loaded.ok()) << (loaded.ok() ? "" : loaded.error().message);
   return loaded.ok() ? std::move(*loaded) : Loaded{};
 }
 
-std::string error_of(const std::string& yaml) {
+std::string store_error(const std::string& yaml) {
   const Result<Loaded> loaded = parse_config(one_model() + kUsers + yaml, "tuft.yaml");
   return loaded.ok() ? "" : loaded.error().message;
 }
 
 TEST(TelemetryStore, NothingSaidThenOnWithTheDefaults) {
   const ScopedVariable home("TUFT_HOME", "/srv/tuft");
-  const ServerConfig config = parsed("").config;
+  const ServerConfig config = parsed_store("").config;
   EXPECT_TRUE(config.telemetry_store.enabled);
   EXPECT_TRUE(config.telemetry.outbox);
   EXPECT_FALSE(config.telemetry.enabled);
@@ -40,7 +40,7 @@ TEST(TelemetryStore, NothingSaidThenOnWithTheDefaults) {
 }
 
 TEST(TelemetryStore, ReadsEveryKey) {
-  const Loaded loaded = parsed(R"(
+  const Loaded loaded = parsed_store(R"(
 console: {enabled: false, operators: [alice, alice]}
 telemetry:
   store: {directory: ~/kept, disk_bytes_max: 33554432, memory_bytes_max: 16777216, age_max_seconds: 600}
@@ -60,19 +60,19 @@ telemetry:
 }
 
 TEST(TelemetryStore, OffThenNothingIsPutIntoTheOutbox) {
-  const ServerConfig config = parsed("telemetry: {store: {enabled: false}}\n").config;
+  const ServerConfig config = parsed_store("telemetry: {store: {enabled: false}}\n").config;
   EXPECT_FALSE(config.telemetry_store.enabled);
   EXPECT_FALSE(config.telemetry.outbox);
 }
 
 TEST(TelemetryStore, OperatorWithoutAKeyThenAWarningNamesIt) {
-  EXPECT_THAT(parsed("console: {operators: [alice, mallory]}\n").warnings,
+  EXPECT_THAT(parsed_store("console: {operators: [alice, mallory]}\n").warnings,
               ElementsAre(HasSubstr("console.operators: names mallory")));
 }
 
 // The file is read at the start and changes later, so the launcher looks.
 TEST(TelemetryStore, UsersInAFileThenTheirNamesAreNotKnownYet) {
-  const Loaded loaded = parsed("authorized_users_file: /srv/users.yaml\nconsole: {operators: [carol]}\n");
+  const Loaded loaded = parsed_store("authorized_users_file: /srv/users.yaml\nconsole: {operators: [carol]}\n");
   EXPECT_THAT(loaded.warnings, IsEmpty());
   EXPECT_THAT(unknown_operators(loaded.config.console, loaded.config.authorized_users), ElementsAre("carol"));
   EXPECT_THAT(unknown_operators(loaded.config.console, {{"a key", "carol"}}), IsEmpty());
@@ -84,7 +84,7 @@ TEST(TelemetryStore, OtelConfigFileThenTheSectionsKeepTheirEffect) {
   for (const bool disabled : {false, true}) {
     write_text(path, std::string("file_format: \"1.0\"\ndisabled: ") + (disabled ? "true" : "false") + "\n");
     const ScopedVariable file("OTEL_CONFIG_FILE", path.c_str());
-    const Loaded loaded = parsed("telemetry: {store: {age_max_seconds: 60}, intake: {http_port: 4318}}\n");
+    const Loaded loaded = parsed_store("telemetry: {store: {age_max_seconds: 60}, intake: {http_port: 4318}}\n");
     EXPECT_THAT(loaded.warnings, IsEmpty());
     EXPECT_EQ(loaded.config.telemetry_store.age_max_seconds, 60);
     EXPECT_EQ(loaded.config.telemetry_intake.http_port, 4318);
@@ -92,35 +92,36 @@ TEST(TelemetryStore, OtelConfigFileThenTheSectionsKeepTheirEffect) {
   }
 }
 
-struct Mistake {
+struct StoreMistake {
   const char* yaml;
   const char* message;
 };
-class TelemetryStoreMistake : public ::testing::TestWithParam<Mistake> {};
+class TelemetryStoreMistake : public ::testing::TestWithParam<StoreMistake> {};
 
 TEST_P(TelemetryStoreMistake, StopsTheStartAndNamesTheKey) {
-  EXPECT_THAT(error_of(GetParam().yaml), HasSubstr(GetParam().message));
+  EXPECT_THAT(store_error(GetParam().yaml), HasSubstr(GetParam().message));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Table, TelemetryStoreMistake,
     ::testing::Values(
-        Mistake{"telemetry: {store: {disk_bytes_max: 1000}}\n", "telemetry.store.disk_bytes_max"},
-        Mistake{"telemetry: {store: {memory_bytes_max: 1000}}\n", "telemetry.store.memory_bytes_max"},
-        Mistake{"telemetry: {store: {age_max_seconds: 59}}\n", "telemetry.store.age_max_seconds"},
-        Mistake{"telemetry: {store: {age_max_seconds: 7776001}}\n", "telemetry.store.age_max_seconds"},
-        Mistake{"telemetry: {store: {directory: ''}}\n", "telemetry.store.directory: must name a directory"},
-        Mistake{"telemetry: {store: {disk_byte_max: 1}}\n", "disk_bytes_max"},
-        Mistake{"telemetry: {intake: {port: 4317}}\n", "unknown key 'port' in telemetry.intake"},
-        Mistake{"telemetry: {intake: {grpc_port: 70000}}\n", "telemetry.intake.grpc_port"},
-        Mistake{"telemetry: {intake: {grpc_port: 4317, http_port: 4317}}\n", "telemetry.intake.http_port: must differ"},
-        Mistake{"telemetry: {intake: {http_port: 10610}}\n", "telemetry.intake.http_port: must differ from port"},
-        Mistake{"telemetry: {intake: {http_port: 4318}, store: {enabled: false}}\n",
-                "telemetry.intake.http_port: needs the store"},
-        Mistake{"console: {operators: alice}\n", "console.operators: must be a list"},
-        Mistake{"console: {operators: [{}]}\n", "console.operators: must hold names"},
-        Mistake{"console: {operator: [alice]}\n", "did you mean 'operators'?"},
-        Mistake{"console: {enabled: perhaps}\n", "console.enabled"}));
+        StoreMistake{"telemetry: {store: {disk_bytes_max: 1000}}\n", "telemetry.store.disk_bytes_max"},
+        StoreMistake{"telemetry: {store: {memory_bytes_max: 1000}}\n", "telemetry.store.memory_bytes_max"},
+        StoreMistake{"telemetry: {store: {age_max_seconds: 59}}\n", "telemetry.store.age_max_seconds"},
+        StoreMistake{"telemetry: {store: {age_max_seconds: 7776001}}\n", "telemetry.store.age_max_seconds"},
+        StoreMistake{"telemetry: {store: {directory: ''}}\n", "telemetry.store.directory: must name a directory"},
+        StoreMistake{"telemetry: {store: {disk_byte_max: 1}}\n", "disk_bytes_max"},
+        StoreMistake{"telemetry: {intake: {port: 4317}}\n", "unknown key 'port' in telemetry.intake"},
+        StoreMistake{"telemetry: {intake: {grpc_port: 70000}}\n", "telemetry.intake.grpc_port"},
+        StoreMistake{"telemetry: {intake: {grpc_port: 4317, http_port: 4317}}\n",
+                     "telemetry.intake.http_port: must differ"},
+        StoreMistake{"telemetry: {intake: {http_port: 10610}}\n", "telemetry.intake.http_port: must differ from port"},
+        StoreMistake{"telemetry: {intake: {http_port: 4318}, store: {enabled: false}}\n",
+                     "telemetry.intake.http_port: needs the store"},
+        StoreMistake{"console: {operators: alice}\n", "console.operators: must be a list"},
+        StoreMistake{"console: {operators: [{}]}\n", "console.operators: must hold names"},
+        StoreMistake{"console: {operator: [alice]}\n", "did you mean 'operators'?"},
+        StoreMistake{"console: {enabled: perhaps}\n", "console.enabled"}));
 
 }  // namespace
 }  // namespace tuft::config

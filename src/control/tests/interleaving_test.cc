@@ -19,6 +19,7 @@
 #include "control/control_plane.h"
 #include "control/tests/fake_actor.h"
 #include "control/tests/stepped_store.h"
+#include "control/tests/users.h"
 
 namespace tuft::control {
 namespace {
@@ -27,7 +28,6 @@ using testing::Interleaving;
 
 constexpr size_t kRuns = 3;
 constexpr int kWindow = 3;  // numbers that a client sends ahead of the first one that is missing
-const UserId kAlice("alice");
 
 class Scene {
  public:

@@ -148,7 +148,7 @@ Result<loss_graph::Outcome> evaluate_custom_loss(const loss_graph::Program& prog
   error.code = outcome.error().code;
   return error;
 } catch (const std::bad_alloc&) {
-  return out_of_memory();
+  return tuft::out_of_memory();
 }
 
 }  // namespace tuft::engine

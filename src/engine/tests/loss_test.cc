@@ -12,7 +12,7 @@
 namespace tuft::engine {
 namespace {
 
-struct Tokens {
+struct ScoredTokens {
   std::vector<double> logprobs;
   std::vector<double> sampled;
   std::vector<double> advantages = {1, -1, 0.5};
@@ -22,7 +22,7 @@ const TokenwiseLoss& tokenwise(const std::unique_ptr<Loss>& loss) {
   return dynamic_cast<const TokenwiseLoss&>(*loss);
 }
 
-double sum_of(const std::string& name, const LossConfig& config, const Tokens& tokens) {
+double sum_of(const std::string& name, const LossConfig& config, const ScoredTokens& tokens) {
   const auto loss = make_loss(name, config);
   EXPECT_TRUE(loss.ok());
   double sum = 0;

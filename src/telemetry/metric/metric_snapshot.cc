@@ -9,7 +9,7 @@
 namespace tuft::telemetry::internal {
 namespace {
 
-namespace otlp = opentelemetry::proto::metrics::v1;
+namespace otlp_metrics = opentelemetry::proto::metrics::v1;
 using Request = opentelemetry::proto::collector::metrics::v1::ExportMetricsServiceRequest;
 
 template <typename Point>
@@ -24,13 +24,13 @@ LabelStrings read_labels(const Point& point) {
 template <typename Points>
 void read_numbers(const Points& points, MetricSnapshot& out) {
   const bool whole = out.info.kind == InstrumentKind::kCounter || out.info.kind == InstrumentKind::kUpDownCounter;
-  for (const otlp::NumberDataPoint& point : points) {
+  for (const otlp_metrics::NumberDataPoint& point : points) {
     MetricPoint read;
     read.labels = read_labels(point);
-    if (point.value_case() == otlp::NumberDataPoint::kAsInt) {
+    if (point.value_case() == otlp_metrics::NumberDataPoint::kAsInt) {
       read.value = point.as_int();
       read.number = static_cast<double>(point.as_int());
-    } else if (point.value_case() == otlp::NumberDataPoint::kAsDouble && !whole) {
+    } else if (point.value_case() == otlp_metrics::NumberDataPoint::kAsDouble && !whole) {
       read.number = point.as_double();
     } else {
       continue;
@@ -39,9 +39,10 @@ void read_numbers(const Points& points, MetricSnapshot& out) {
   }
 }
 
-void read_sum(const otlp::Sum& sum, MetricSnapshot& out) {
-  const bool whole = std::all_of(sum.data_points().begin(), sum.data_points().end(),
-                                 [](const auto& point) { return point.value_case() == otlp::NumberDataPoint::kAsInt; });
+void read_sum(const otlp_metrics::Sum& sum, MetricSnapshot& out) {
+  const bool whole = std::all_of(sum.data_points().begin(), sum.data_points().end(), [](const auto& point) {
+    return point.value_case() == otlp_metrics::NumberDataPoint::kAsInt;
+  });
   if (!sum.is_monotonic()) {
     out.info.kind = whole ? InstrumentKind::kUpDownCounter : InstrumentKind::kObservableGauge;
   } else {
@@ -58,10 +59,10 @@ uint64_t read_id(std::string_view bytes) {
   return id;
 }
 
-std::vector<Exemplar> read_exemplars(const otlp::HistogramDataPoint& point, const std::vector<double>& bounds) {
+std::vector<Exemplar> read_exemplars(const otlp_metrics::HistogramDataPoint& point, const std::vector<double>& bounds) {
   std::vector<Exemplar> out;
-  for (const otlp::Exemplar& exemplar : point.exemplars()) {
-    if (exemplar.value_case() != otlp::Exemplar::kAsDouble || !std::isfinite(exemplar.as_double())) continue;
+  for (const otlp_metrics::Exemplar& exemplar : point.exemplars()) {
+    if (exemplar.value_case() != otlp_metrics::Exemplar::kAsDouble || !std::isfinite(exemplar.as_double())) continue;
     const auto bucket = std::lower_bound(bounds.begin(), bounds.end(), exemplar.as_double()) - bounds.begin();
     const std::string_view trace = exemplar.trace_id();
     out.push_back({.bucket = static_cast<size_t>(bucket),
@@ -74,9 +75,9 @@ std::vector<Exemplar> read_exemplars(const otlp::HistogramDataPoint& point, cons
   return out;
 }
 
-void read_histogram(const otlp::Histogram& histogram, MetricSnapshot& out) {
+void read_histogram(const otlp_metrics::Histogram& histogram, MetricSnapshot& out) {
   out.info.kind = InstrumentKind::kHistogram;
-  for (const otlp::HistogramDataPoint& point : histogram.data_points()) {
+  for (const otlp_metrics::HistogramDataPoint& point : histogram.data_points()) {
     const std::vector<double> bounds(point.explicit_bounds().begin(), point.explicit_bounds().end());
     if (out.points.empty()) out.info.bounds = bounds;
     if (bounds != out.info.bounds || point.bucket_counts_size() != point.explicit_bounds_size() + 1) continue;
@@ -90,20 +91,20 @@ void read_histogram(const otlp::Histogram& histogram, MetricSnapshot& out) {
   }
 }
 
-MetricSnapshot read_metric(const otlp::Metric& metric, const std::string& scope) {
+MetricSnapshot read_metric(const otlp_metrics::Metric& metric, const std::string& scope) {
   MetricSnapshot out;
   out.info.name = metric.name();
   out.info.unit = metric.unit();
   out.info.description = metric.description();
   out.info.scope = scope;
   switch (metric.data_case()) {
-    case otlp::Metric::kSum:
+    case otlp_metrics::Metric::kSum:
       read_sum(metric.sum(), out);
       break;
-    case otlp::Metric::kHistogram:
+    case otlp_metrics::Metric::kHistogram:
       read_histogram(metric.histogram(), out);
       break;
-    case otlp::Metric::kGauge:
+    case otlp_metrics::Metric::kGauge:
       out.info.kind = InstrumentKind::kObservableGauge;
       read_numbers(metric.gauge().data_points(), out);
       break;

@@ -11,7 +11,7 @@ namespace {
 
 constinit thread_local SpanContext t_current;
 
-void append_hex(std::string& out, uint64_t value, int digits) {
+void append_digits(std::string& out, uint64_t value, int digits) {
   static constexpr char kHex[] = "0123456789abcdef";
   for (int shift = (digits - 1) * 4; shift >= 0; shift -= 4) out += kHex[(value >> shift) & 15];
 }
@@ -59,14 +59,14 @@ void count_malformed(std::string_view header) {
 std::string SpanContext::trace_id_hex() const {
   std::string out;
   out.reserve(32);
-  append_hex(out, trace_id_high, 16);
-  append_hex(out, trace_id_low, 16);
+  append_digits(out, trace_id_high, 16);
+  append_digits(out, trace_id_low, 16);
   return out;
 }
 
 std::string SpanContext::span_id_hex() const {
   std::string out;
-  append_hex(out, span_id, 16);
+  append_digits(out, span_id, 16);
   return out;
 }
 
@@ -85,12 +85,12 @@ ContextScope::~ContextScope() {
 std::string to_traceparent(const SpanContext& context) {
   std::string out = "00-";
   out.reserve(kVersionZeroLength);
-  append_hex(out, context.trace_id_high, 16);
-  append_hex(out, context.trace_id_low, 16);
+  append_digits(out, context.trace_id_high, 16);
+  append_digits(out, context.trace_id_low, 16);
   out += '-';
-  append_hex(out, context.span_id, 16);
+  append_digits(out, context.span_id, 16);
   out += '-';
-  append_hex(out, context.flags, 2);
+  append_digits(out, context.flags, 2);
   return out;
 }
 

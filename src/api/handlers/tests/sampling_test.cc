@@ -1,6 +1,7 @@
 // Tests of the endpoints of sampling over a real socket.
 #include <initializer_list>
 
+#include "api/tests/bodies.h"
 #include "api/tests/test_client.h"
 
 namespace tuft::api {
@@ -10,13 +11,6 @@ class SamplingRoutes : public ServerTest {
  protected:
   void SetUp() override { start(); }
 };
-
-template <typename T>
-std::string bytes_of(std::initializer_list<T> values) {
-  std::string bytes;
-  for (const T value : values) bytes.append(reinterpret_cast<const char*>(&value), sizeof(T));
-  return bytes;
-}
 
 const char* const kSample =
     R"("sampling_session_id":"s:sample:0","prompt":{"chunks":[{"tokens":[1,2,3],"type":"encoded_text"}]})";

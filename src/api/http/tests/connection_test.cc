@@ -8,6 +8,7 @@
 #include <vector>
 #include <zstd.h>
 
+#include "api/tests/bodies.h"
 #include "api/tests/test_client.h"
 #include "telemetry/testing/recorded_metrics.h"
 
@@ -18,7 +19,6 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 const char* const kOptim = R"({"model_id":"m","adam_params":{}})";
-const Headers kProtobuf = {{"Content-Type", "application/x-protobuf"}};
 
 class Connections : public ServerTest {
  protected:

@@ -1,13 +1,12 @@
 // Tests of the memory of bodies that are being received.
 #include <string>
 
+#include "api/tests/bodies.h"
 #include "api/tests/test_client.h"
 #include "telemetry/testing/recorded_metrics.h"
 
 namespace tuft::api {
 namespace {
-
-const Headers kProtobuf = {{"Content-Type", "application/x-protobuf"}};
 
 class Receiving : public ServerTest {
  protected:

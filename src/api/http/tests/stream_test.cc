@@ -105,7 +105,7 @@ Result<Answer> handle_later(Exchange&) {
   return Answer(std::move(later));
 }
 
-constexpr Route kRoutes[] = {
+constexpr Route kStreamRoutes[] = {
     {.method = Method::kGet, .pattern = "/stream", .handler = handle_stream},
     {.method = Method::kGet, .pattern = "/later", .handler = handle_later},
 };
@@ -114,7 +114,7 @@ class Streams : public ServerTest {
  protected:
   Streams() {
     script = &script_;
-    options.routes = kRoutes;
+    options.routes = kStreamRoutes;
     options.io_threads = 1;
   }
   // The server is stopped first, because it may still use the script.

@@ -5,19 +5,13 @@
 #include <zstd.h>
 
 #include "api/json/json_reader.h"
+#include "api/tests/bodies.h"
 #include "api/tests/test_client.h"
 
 namespace tuft::api {
 namespace {
 
-const Headers kProtobuf = {{"Content-Type", "application/x-protobuf"}};
 const Headers kZstd = {{"Content-Type", "application/x-protobuf"}, {"Content-Encoding", "zstd"}};
-
-std::string zstd(const std::string& plain) {
-  std::string frame(ZSTD_compressBound(plain.size()), '\0');
-  frame.resize(ZSTD_compress(frame.data(), frame.size(), plain.data(), plain.size(), 1));
-  return frame;
-}
 
 std::string pass_of(size_t token_bytes) {
   tinker_public::ForwardBackwardRequest request;

@@ -3,6 +3,7 @@
 #include <limits>
 #include <zstd.h>
 
+#include "api/tests/bodies.h"
 #include "api/tests/test_client.h"
 
 namespace tuft::api {
@@ -19,12 +20,6 @@ class Routes : public ServerTest {
   }
 };
 
-std::string zstd(const std::string& plain) {
-  std::string packed(ZSTD_compressBound(plain.size()), '\0');
-  packed.resize(ZSTD_compress(packed.data(), packed.size(), plain.data(), plain.size(), 3));
-  return packed;
-}
-
 std::string pass_bytes() {
   tinker_public::ForwardBackwardRequest request;
   request.set_model_id("s:train:0");
@@ -33,15 +28,6 @@ std::string pass_bytes() {
   request.add_data();
   return request.SerializeAsString();
 }
-
-template <typename T>
-std::string bytes_of(std::initializer_list<T> values) {
-  std::string bytes;
-  for (const T value : values) bytes.append(reinterpret_cast<const char*>(&value), sizeof(T));
-  return bytes;
-}
-
-const Headers kProtobuf = {{"Content-Type", "application/x-protobuf"}};
 
 TEST_F(Routes, OnlyHealthzIsOpenWithoutAKey) {
   EXPECT_EQ(call("GET", "/api/v1/healthz", "", {{"X-API-Key", ""}}).body,

@@ -19,8 +19,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-constexpr const char* kRecipient = "age1pwgd5aztyfdygx9mnmxs9amp7uycfrj4k7tzsgwd5q8ccq3j0d4s6wy6mu";
-
 class BucketCheckpointsTest : public CheckpointActionsTest {
  protected:
   BucketCheckpointsTest() {

@@ -13,6 +13,9 @@
 
 namespace tuft::control {
 
+// A key of age to encrypt archives for.
+inline constexpr const char* kRecipient = "age1pwgd5aztyfdygx9mnmxs9amp7uycfrj4k7tzsgwd5q8ccq3j0d4s6wy6mu";
+
 class CheckpointActionsTest : public PlaneTest {
  protected:
   CheckpointActions& actions() { return plane().checkpoint_actions(); }

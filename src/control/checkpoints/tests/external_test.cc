@@ -9,8 +9,6 @@
 namespace tuft::control {
 namespace {
 
-constexpr const char* kRecipient = "age1pwgd5aztyfdygx9mnmxs9amp7uycfrj4k7tzsgwd5q8ccq3j0d4s6wy6mu";
-
 class ExternalWeights : public CheckpointActionsTest {
  protected:
   using Recipients = std::optional<std::vector<std::string>>;

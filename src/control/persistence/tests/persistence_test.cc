@@ -9,14 +9,11 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "control/tests/users.h"
 #include "store/memory_store.h"
 
 namespace tuft::control {
 namespace {
-
-const UserId kAlice("alice");
-const UserId kBob("bob");
-const UserId kCarol("carol");
 
 class PersistenceTest : public ::testing::Test {
  protected:

@@ -11,13 +11,10 @@
 
 #include "control/queues/dispatch_queue.h"
 #include "control/queues/tenant_queue.h"
+#include "control/tests/users.h"
 
 namespace tuft::control {
 namespace {
-
-const UserId kAlice{"alice"};
-const UserId kBob{"bob"};
-const UserId kCarol{"carol"};
 
 std::string drain(FairQueue<UserId, std::string>& queue, size_t count) {
   std::string order;

@@ -8,12 +8,10 @@
 #include <gtest/gtest.h>
 
 #include "base/mutex.h"
+#include "control/tests/users.h"
 
 namespace tuft::control {
 namespace {
-
-const UserId kAlice{"alice"};
-const UserId kBob{"bob"};
 
 // Tasks that run until they are released, and the order in which they began.
 class Tasks {

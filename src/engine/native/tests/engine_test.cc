@@ -10,8 +10,8 @@
 namespace tuft::engine::native::test {
 namespace {
 
-std::unique_ptr<Engine> engine_of(const ModelSpec& spec, int threads = 2, int64_t kv_bytes_max = 0,
-                                  WeightsDtype dtype = WeightsDtype::kFloat32) {
+std::unique_ptr<Engine> engine_with_options(const ModelSpec& spec, int threads = 2, int64_t kv_bytes_max = 0,
+                                            WeightsDtype dtype = WeightsDtype::kFloat32) {
   NativeOptions options;
   options.threads = threads;
   options.kv_bytes_max = kv_bytes_max;
@@ -68,8 +68,8 @@ std::vector<Work> three_tenants(Engine& engine, const ModelSpec& spec) {
 
 TEST(NativeEngine, SeveralTenantsInAPackThenSameBitsAsEachAlone) {
   const ModelSpec spec = tiny_spec(Family::kQwen3, true);
-  const auto together = engine_of(spec);
-  const auto alone = engine_of(spec);
+  const auto together = engine_with_options(spec);
+  const auto alone = engine_with_options(spec);
   const auto works = three_tenants(*together, spec);
   three_tenants(*alone, spec);
   const auto packed = train(*together, pack_of(works));
@@ -87,8 +87,8 @@ TEST(NativeEngine, SeveralTenantsInAPackThenSameBitsAsEachAlone) {
 
 TEST(NativeEngine, OneThreadOrTwoThenSameBits) {
   const ModelSpec spec = tiny_spec(Family::kLlama, false);
-  const auto one = engine_of(spec, 1);
-  const auto two = engine_of(spec, 2);
+  const auto one = engine_with_options(spec, 1);
+  const auto two = engine_with_options(spec, 2);
   const auto works = three_tenants(*one, spec);
   three_tenants(*two, spec);
   EXPECT_EQ(train(*one, pack_of(works)), train(*two, pack_of(works)));
@@ -97,7 +97,7 @@ TEST(NativeEngine, OneThreadOrTwoThenSameBits) {
 
 TEST(NativeEngine, ActivationsOverTheLimitThenSameBits) {
   const ModelSpec spec = tiny_spec(Family::kQwen3, false);
-  const auto kept = engine_of(spec);
+  const auto kept = engine_with_options(spec);
   NativeOptions options;
   options.activation_bytes_max = 1;
   const auto twice = make_engine(spec, MemoryTensors(spec, 7), options).value();
@@ -112,7 +112,7 @@ TEST(NativeEngine, ActivationsOverTheLimitThenSameBits) {
 
 TEST(NativeEngine, NanInOneTenantThenOthersUntouched) {
   const ModelSpec spec = tiny_spec(Family::kLlama, true);
-  const auto engine = engine_of(spec);
+  const auto engine = engine_with_options(spec);
   const auto works = three_tenants(*engine, spec);
   const auto before = train(*engine, pack_of({works[1]}));
   const auto gradients = engine->adapters().gradients(AdapterId("b")).value();
@@ -151,7 +151,7 @@ std::vector<float> stepped(Engine& engine, SequenceId sequence, const std::vecto
 void expect_steps_equal_pass(WeightsDtype dtype) {
   for (const FamilyFacts& facts : families()) {
     const ModelSpec spec = tiny_spec(facts.family, facts.family != Family::kLlama);
-    const auto engine = engine_of(spec, 2, 0, dtype);
+    const auto engine = engine_with_options(spec, 2, 0, dtype);
     const auto works = three_tenants(*engine, spec);
     const Work& work = works[3];
     std::vector<float> logprobs(work.tokens.size() - 1);
@@ -174,7 +174,7 @@ TEST(NativeEngine, StepsWithBf16WeightsThenSameBitsAsAPass) {
 
 TEST(NativeEngine, SequencesOfSeveralTenantsInAStepThenSameBitsAsAlone) {
   const ModelSpec spec = tiny_spec(Family::kQwen3, true);
-  const auto engine = engine_of(spec);
+  const auto engine = engine_with_options(spec);
   const auto works = three_tenants(*engine, spec);
   std::vector<std::vector<float>> alone(5);
   std::vector<std::vector<float>> together(5);
@@ -208,7 +208,7 @@ TEST(NativeEngine, SequencesOfSeveralTenantsInAStepThenSameBitsAsAlone) {
 
 TEST(NativeEngine, TenAdamStepsThenValuesOfTheFormula) {
   const ModelSpec spec = tiny_spec(Family::kLlama, true);
-  const auto engine = engine_of(spec);
+  const auto engine = engine_with_options(spec);
   const AdapterId id("a");
   ASSERT_TRUE(engine->adapters().create(id, random_adapter(spec, 4, 1)).ok());
   AdamParams params;
@@ -250,14 +250,14 @@ TEST(NativeEngine, TenAdamStepsThenValuesOfTheFormula) {
 }
 
 TEST(NativeEngine, PeakOfTheProcessorIsKnown) {
-  const auto engine = engine_of(tiny_spec(Family::kLlama, true));
+  const auto engine = engine_with_options(tiny_spec(Family::kLlama, true));
   EXPECT_GT(engine->peak_flops(), 1e9);
   EXPECT_LT(engine->peak_flops(), 1e15);
 }
 
 TEST(NativeEngine, ExportAndImportThenTrainingContinuesWithTheSameBits) {
   const ModelSpec spec = tiny_spec(Family::kQwen2, false);
-  const auto engine = engine_of(spec);
+  const auto engine = engine_with_options(spec);
   const AdapterId id("a");
   const AdapterId copy("copy");
   ASSERT_TRUE(engine->adapters().create(id, random_adapter(spec, 4, 1)).ok());
@@ -279,7 +279,7 @@ TEST(NativeEngine, ExportAndImportThenTrainingContinuesWithTheSameBits) {
 
 TEST(NativeEngine, ModuleFlagsThenOnlyThoseTensorsAndNoGradientElsewhere) {
   const ModelSpec spec = tiny_spec(Family::kLlama, true);
-  const auto engine = engine_of(spec);
+  const auto engine = engine_with_options(spec);
   for (int flags = 1; flags < 8; ++flags) {
     LoraSpec lora;
     lora.rank = 2;
@@ -299,7 +299,7 @@ TEST(NativeEngine, ModuleFlagsThenOnlyThoseTensorsAndNoGradientElsewhere) {
 
 TEST(NativeEngine, MistakesThenErrorsAndTheEngineContinues) {
   const ModelSpec spec = tiny_spec(Family::kLlama, true);
-  const auto engine = engine_of(spec);
+  const auto engine = engine_with_options(spec);
   const auto works = three_tenants(*engine, spec);
   std::vector<float> logprobs(1);
   const auto code = [&](const Pack& pack) { return engine->training().forward(pack, true, logprobs).error().code; };
@@ -336,7 +336,7 @@ TEST(NativeEngine, MistakesThenErrorsAndTheEngineContinues) {
 
 TEST(NativeEngine, AdapterRemovedBetweenForwardAndBackwardThenFailedPrecondition) {
   const ModelSpec spec = tiny_spec(Family::kLlama, true);
-  const auto engine = engine_of(spec);
+  const auto engine = engine_with_options(spec);
   const auto works = three_tenants(*engine, spec);
   const Pack pack = pack_of(works);
   std::vector<float> logprobs(pack.targets.size());
@@ -347,7 +347,7 @@ TEST(NativeEngine, AdapterRemovedBetweenForwardAndBackwardThenFailedPrecondition
 
 TEST(NativeEngine, AdapterTrainsThenMemoryOfGradientsAndMoments) {
   const ModelSpec spec = tiny_spec(Family::kLlama, true);
-  const auto engine = engine_of(spec);
+  const auto engine = engine_with_options(spec);
   const AdapterId id("a");
   const AdapterState state = random_adapter(spec, 4, 1);
   int64_t bytes = 0;

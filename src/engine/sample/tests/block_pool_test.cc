@@ -11,7 +11,7 @@ namespace {
 using Tokens = std::vector<int32_t>;
 using Sequence = BlockPool::Sequence;
 
-Tokens counting(int count, int32_t first = 0) {
+Tokens numbers(int count, int32_t first = 0) {
   Tokens tokens(static_cast<size_t>(count));
   std::iota(tokens.begin(), tokens.end(), first);
   return tokens;
@@ -32,11 +32,11 @@ TEST(BlockPool, BlocksAreTakenAsASequenceGrowsAndNotBefore) {
   BlockPool pool(4, 3);
   Sequence sequence = owned();
   EXPECT_EQ(pool.used(), 0);
-  feed(pool, sequence, counting(4));
+  feed(pool, sequence, numbers(4));
   EXPECT_EQ(pool.used(), 1);
-  feed(pool, sequence, counting(5, 4));
+  feed(pool, sequence, numbers(5, 4));
   EXPECT_EQ(pool.used(), 3);
-  feed(pool, sequence, counting(3, 9));
+  feed(pool, sequence, numbers(3, 9));
   EXPECT_EQ(pool.used(), 3);
   EXPECT_FALSE(pool.extend(sequence, 1));
   EXPECT_EQ(sequence.blocks.size(), 3U);
@@ -48,26 +48,26 @@ TEST(BlockPool, BlocksAreTakenAsASequenceGrowsAndNotBefore) {
 TEST(BlockPool, BlocksOfAFinishedSequenceAreFound) {
   BlockPool pool(4, 8);
   Sequence first = owned();
-  feed(pool, first, counting(10));
+  feed(pool, first, numbers(10));
   const auto blocks = first.blocks;
   pool.close(first);
   EXPECT_EQ(pool.cached(), 2) << "only full blocks are kept";
 
   Sequence second = owned();
-  EXPECT_EQ(pool.adopt(second, counting(10)), 8);
+  EXPECT_EQ(pool.adopt(second, numbers(10)), 8);
   EXPECT_EQ(second.length, 8);
   EXPECT_EQ(second.blocks, (std::vector<BlockId>{blocks[0], blocks[1]}));
   EXPECT_EQ(pool.used(), 2);
   EXPECT_EQ(pool.cached(), 0);
 
   Sequence third = owned();
-  EXPECT_EQ(pool.adopt(third, counting(8)), 4) << "at least one token is left to be fed";
-  Tokens other = counting(10);
+  EXPECT_EQ(pool.adopt(third, numbers(8)), 4) << "at least one token is left to be fed";
+  Tokens other = numbers(10);
   other[5] = 99;
   Sequence fourth = owned();
   EXPECT_EQ(pool.adopt(fourth, other), 4);
   Sequence fifth = owned();
-  EXPECT_EQ(pool.adopt(fifth, counting(10, 1)), 0);
+  EXPECT_EQ(pool.adopt(fifth, numbers(10, 1)), 0);
   for (Sequence* sequence : {&second, &third, &fourth, &fifth}) pool.close(*sequence);
   EXPECT_EQ(pool.used(), 0);
 }
@@ -75,24 +75,24 @@ TEST(BlockPool, BlocksOfAFinishedSequenceAreFound) {
 TEST(BlockPool, VersionsAndScopesShareNothing) {
   BlockPool pool(4, 8);
   Sequence first = owned(1, 7);
-  feed(pool, first, counting(8));
+  feed(pool, first, numbers(8));
   for (const auto& [version, scope] : {std::pair<uint64_t, uint64_t>{2, 7}, {1, 8}, {0, 0}, {7, 1}}) {
     Sequence other = owned(version, scope);
-    EXPECT_EQ(pool.adopt(other, counting(9)), 0);
+    EXPECT_EQ(pool.adopt(other, numbers(9)), 0);
   }
   Sequence same = owned(1, 7);
-  EXPECT_EQ(pool.adopt(same, counting(9)), 8);
+  EXPECT_EQ(pool.adopt(same, numbers(9)), 8);
   pool.close(first);
   pool.close(same);
   pool.forget(1);
   EXPECT_EQ(pool.cached(), 0);
-  EXPECT_EQ(pool.adopt(same, counting(9)), 0);
+  EXPECT_EQ(pool.adopt(same, numbers(9)), 0);
 }
 
 TEST(BlockPool, ForgottenVersionIsEvictedWithItsLastSequence) {
   BlockPool pool(2, 4);
   Sequence sequence = owned(1);
-  feed(pool, sequence, counting(4));
+  feed(pool, sequence, numbers(4));
   pool.forget(1);
   EXPECT_EQ(pool.used(), 2);
   pool.close(sequence);
@@ -122,22 +122,22 @@ TEST(BlockPool, EqualBlocksBecomeOneCopy) {
   BlockPool pool(4, 8);
   Sequence left = owned();
   Sequence right = owned();
-  feed(pool, left, counting(3));
-  feed(pool, right, counting(3));
+  feed(pool, left, numbers(3));
+  feed(pool, right, numbers(3));
   EXPECT_EQ(pool.used(), 2);
   feed(pool, left, {3});
   feed(pool, right, {3});
   EXPECT_EQ(pool.used(), 1);
   EXPECT_EQ(left.blocks, right.blocks);
-  EXPECT_EQ(pool.adopt(left, counting(6, 4)), 0);
-  feed(pool, right, counting(6, 4));
-  EXPECT_EQ(pool.adopt(left, counting(6, 4)), 4) << "while both run";
+  EXPECT_EQ(pool.adopt(left, numbers(6, 4)), 0);
+  feed(pool, right, numbers(6, 4));
+  EXPECT_EQ(pool.adopt(left, numbers(6, 4)), 4) << "while both run";
 }
 
 TEST(BlockPool, AForkSharesFullBlocksAndCopiesTheLast) {
   BlockPool pool(4, 4);
   Sequence source = owned();
-  feed(pool, source, counting(6));
+  feed(pool, source, numbers(6));
   auto fork = pool.fork(source);
   ASSERT_TRUE(fork && fork->copy);
   EXPECT_EQ(fork->copy->first, source.blocks[1]);
@@ -156,14 +156,14 @@ TEST(BlockPool, AForkSharesFullBlocksAndCopiesTheLast) {
 TEST(BlockPool, WithoutALimitNothingIsKept) {
   BlockPool pool(4, 0);
   Sequence sequence = owned();
-  feed(pool, sequence, counting(9));
+  feed(pool, sequence, numbers(9));
   Sequence beside = owned();
-  EXPECT_EQ(pool.adopt(beside, counting(9)), 8);
+  EXPECT_EQ(pool.adopt(beside, numbers(9)), 8);
   pool.close(sequence);
   pool.close(beside);
   EXPECT_EQ(pool.used() + pool.cached(), 0);
-  EXPECT_EQ(pool.adopt(beside, counting(9)), 0);
-  feed(pool, beside, counting(9));
+  EXPECT_EQ(pool.adopt(beside, numbers(9)), 0);
+  feed(pool, beside, numbers(9));
   EXPECT_EQ(pool.size(), 3) << "ids are used again";
 }
 
@@ -234,7 +234,7 @@ TEST(BlockPool, RandomUseKeepsContentsCorrect) {
 TEST(BlockPool, UnwrittenPositionsAreCounted) {
   BlockPool pool(4, 8);
   Sequence first = owned();
-  feed(pool, first, counting(5));
+  feed(pool, first, numbers(5));
   EXPECT_EQ(pool.empty(), 3);
   auto fork = pool.fork(first);
   ASSERT_TRUE(fork.has_value());
@@ -244,7 +244,7 @@ TEST(BlockPool, UnwrittenPositionsAreCounted) {
   pool.close(first);
   EXPECT_EQ(pool.empty(), 3);
   Sequence second = owned();
-  EXPECT_EQ(pool.adopt(second, counting(6)), 4);
+  EXPECT_EQ(pool.adopt(second, numbers(6)), 4);
   EXPECT_EQ(pool.empty(), 3);
   pool.close(second);
   pool.close(fork->sequence);
@@ -267,28 +267,28 @@ class WatchedBlocks : public ::testing::Test {
 
 TEST_F(WatchedBlocks, ReuseAndEvictionAreTimed) {
   Sequence first = owned();
-  feed(pool_, first, counting(4));
+  feed(pool_, first, numbers(4));
   clock_.advance(3 * kSecond);
   pool_.close(first);
   expect_times({});
   clock_.advance(5 * kSecond);
   Sequence second = owned();
-  ASSERT_EQ(pool_.adopt(second, counting(5)), 4);
+  ASSERT_EQ(pool_.adopt(second, numbers(5)), 4);
   expect_times({{What::kReuseGap, 5 * kSecond}});
   Sequence third = owned();
-  ASSERT_EQ(pool_.adopt(third, counting(5)), 4);
+  ASSERT_EQ(pool_.adopt(third, numbers(5)), 4);
   expect_times({});
   pool_.close(second);
   pool_.close(third);
   clock_.advance(7 * kSecond);
   Sequence other = owned();
-  feed(pool_, other, counting(8, 100));
+  feed(pool_, other, numbers(8, 100));
   expect_times({{What::kIdle, 7 * kSecond}, {What::kLifetime, 15 * kSecond}});
 }
 
 TEST_F(WatchedBlocks, ForgottenAndPartialBlocksEndTheirLifetime) {
   Sequence first = owned(1);
-  feed(pool_, first, counting(4));
+  feed(pool_, first, numbers(4));
   pool_.close(first);
   clock_.advance(kSecond);
   pool_.forget(1);

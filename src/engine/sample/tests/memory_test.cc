@@ -5,6 +5,7 @@
 
 #include "base/testing/failing_allocations.h"
 #include "engine/sample/sampler.h"
+#include "engine/sample/tests/one_byte.h"
 #include "engine/tests/fake_engine.h"
 
 namespace tuft::engine {
@@ -14,14 +15,10 @@ using testing::FakeEngine;
 using Outcome = std::optional<Result<SampleResult>>;
 using Which = FailingAllocations::Which;
 
-std::string one_byte(int32_t token) {
-  return std::string(1, static_cast<char>('a' + token));
-}
-
 // A sampler with requests of two tenants that share a small KV cache, so that sequences are preempted.
-class Scene {
+class SampleScene {
  public:
-  Scene() {
+  SampleScene() {
     (void)engine_.create(AdapterId("adapter-with-a-name-that-needs-memory"), {});
     SamplerOptions options;
     options.batch_tokens = 9;
@@ -85,10 +82,10 @@ TEST(SamplerMemory, ARequestThatCannotBeAcceptedIsRefusedAlone) {
   for (const Which which : {Which::kOne, Which::kAllAfter}) {
     int64_t allocation = 0;
     for (bool failed = true; failed; ++allocation) {
-      Scene scene;
+      SampleScene scene;
       for (const size_t index : {0, 1, 2}) scene.submit(index);
       scene.step();
-      SampleRequest what = Scene::request(3);
+      SampleRequest what = SampleScene::request(3);
       Outcome outcome;
       Sampler::Done done = [&](Result<SampleResult> result) { outcome.emplace(std::move(result)); };
       FailingAllocations::start(allocation, which);
@@ -108,7 +105,7 @@ TEST(SamplerMemory, ARequestThatCannotBeAcceptedIsRefusedAlone) {
 }
 
 TEST(SamplerMemory, AStepThatCannotBeMadeFailsItsRequestsAndNothingElse) {
-  Scene undisturbed;
+  SampleScene undisturbed;
   for (const size_t index : {0, 1, 2, 3}) undisturbed.submit(index);
   undisturbed.run();
   ASSERT_EQ(undisturbed.check(), 0);
@@ -118,7 +115,7 @@ TEST(SamplerMemory, AStepThatCannotBeMadeFailsItsRequestsAndNothingElse) {
     for (int before = 0; ran; ++before) {
       bool failed = true;
       for (int64_t allocation = 0; failed; ++allocation) {
-        Scene scene;
+        SampleScene scene;
         for (const size_t index : {0, 1, 2, 3}) scene.submit(index);
         for (int i = 0; i < before; ++i) scene.step();
         ran = !scene.sampler().idle();

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/sample/check_request.h"
+#include "engine/sample/tests/one_byte.h"
 #include "engine/tests/fake_engine.h"
 
 namespace tuft::engine {
@@ -12,10 +13,6 @@ namespace {
 
 using testing::FakeEngine;
 using Outcome = std::optional<Result<SampleResult>>;
-
-std::string one_byte(int32_t token) {
-  return std::string(1, static_cast<char>('a' + token));
-}
 
 // The engine makes last + 1 the certain next token.
 std::vector<float> counting(const std::optional<AdapterId>&, const FakeEngine::History& history) {

@@ -10,6 +10,7 @@
 
 #include "engine/tests/fake_training_engine.h"
 #include "engine/train/scheduler.h"
+#include "engine/train/tests/tensors.h"
 #include "loss_graph/testing/graph_builder.h"
 
 namespace tuft::engine {
@@ -48,11 +49,6 @@ ProgramPtr logarithmic() {
   return parsed(graph.call("loss", ".sum", Json::array({ref("product")})).output("loss"));
 }
 
-LossTensor floats(std::vector<float> values) {
-  const auto size = static_cast<int64_t>(values.size());
-  return {{size}, std::move(values)};
-}
-
 Datum datum_of(std::vector<float> weights) {
   Datum datum;
   std::vector<int64_t> targets;
@@ -62,9 +58,9 @@ Datum datum_of(std::vector<float> weights) {
   }
   const auto size = static_cast<int64_t>(weights.size());
   datum.loss_inputs["target_tokens"] = {{size}, std::move(targets)};
-  datum.loss_inputs["w"] = floats(std::move(weights));
-  datum.loss_inputs["tau"] = floats({0.5F});
-  datum.loss_inputs["unread"] = floats({1.0F, 2.0F, 3.0F});
+  datum.loss_inputs["w"] = float_tensor(std::move(weights));
+  datum.loss_inputs["tau"] = float_tensor({0.5F});
+  datum.loss_inputs["unread"] = float_tensor({1.0F, 2.0F, 3.0F});
   return datum;
 }
 
@@ -141,11 +137,11 @@ TEST_F(CustomLossTest, WhatADatumLacksIsRefusedByName) {
   EXPECT_EQ(refusal([](auto& inputs) { inputs.erase("target_tokens"); }),
             "data[1].loss_fn_inputs.target_tokens: it is missing");
   EXPECT_EQ(refusal([](auto& inputs) {
-              inputs["tau"] = floats({1, 2});
+              inputs["tau"] = float_tensor({1, 2});
             }),
             "data[1]: custom loss: input 'tau': it has rank 1; the custom loss declares rank 0");
   EXPECT_THAT(refusal([](auto& inputs) {
-                inputs["w"] = floats({1, 2, 3});
+                inputs["w"] = float_tensor({1, 2, 3});
               }),
               HasSubstr("node 'product' (operator.mul)"));
 

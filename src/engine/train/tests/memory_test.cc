@@ -25,9 +25,9 @@ const std::vector<Job>& jobs() {
   return all;
 }
 
-class Scene {
+class TrainScene {
  public:
-  Scene() {
+  TrainScene() {
     for (const Job& job : jobs()) {
       if (!engine_.contains(AdapterId(job.adapter))) (void)engine_.create(AdapterId(job.adapter), {});
     }
@@ -84,9 +84,9 @@ TEST(TrainSchedulerMemory, ARequestThatCannotBeAcceptedLeavesNothingBehind) {
   for (const size_t job : {1, 3}) {  // of an adapter with a queue, and of one without
     int64_t allocation = 0;
     for (bool failed = true; failed; ++allocation) {
-      Scene scene;
+      TrainScene scene;
       for (size_t other = 0; other < job; ++other) scene.submit(other);
-      TrainRequest request = Scene::request(jobs()[job]);
+      TrainRequest request = TrainScene::request(jobs()[job]);
       auto done = scene.into(job);
       FailingAllocations::start(allocation);
       try {
@@ -111,7 +111,7 @@ TEST(TrainSchedulerMemory, AStepThatCannotBePlannedFailsOneRequestAtMost) {
     for (int before = 0; ran; ++before) {
       bool failed = true;
       for (int64_t allocation = 0; failed; ++allocation) {
-        Scene scene;
+        TrainScene scene;
         for (size_t job = 0; job < jobs().size(); ++job) scene.submit(job);
         for (int i = 0; i < before; ++i) scene.scheduler().step();
         ran = !scene.scheduler().idle();

@@ -7,6 +7,7 @@
 #include "engine/loss/loss.h"
 #include "engine/tests/fake_training_engine.h"
 #include "engine/train/scheduler.h"
+#include "engine/train/tests/tensors.h"
 
 namespace tuft::engine {
 namespace {
@@ -16,27 +17,19 @@ using testing::HasSubstr;
 
 const AdapterId kAdapter("a");
 
-LossTensor ints(std::vector<int64_t> values, std::vector<int64_t> shape = {}) {
-  if (shape.empty()) shape = {static_cast<int64_t>(values.size())};
-  return {std::move(shape), std::move(values)};
-}
-LossTensor floats(std::vector<float> values, std::vector<int64_t> shape = {}) {
-  if (shape.empty()) shape = {static_cast<int64_t>(values.size())};
-  return {std::move(shape), std::move(values)};
-}
 const std::vector<float>& values(const LossTensor& tensor) {
   return std::get<std::vector<float>>(tensor.values);
 }
 
 // Tokens 1, 2, ... with targets 2, 3, ... and no weights.
-Datum counting(int length) {
+Datum counting_datum(int length) {
   Datum datum;
   std::vector<int64_t> targets;
   for (int i = 0; i < length; ++i) {
     datum.tokens.push_back(i + 1);
     targets.push_back(i + 2);
   }
-  datum.loss_inputs["target_tokens"] = ints(std::move(targets));
+  datum.loss_inputs["target_tokens"] = int_tensor(std::move(targets));
   return datum;
 }
 
@@ -68,8 +61,8 @@ class TrainRequestTest : public testing::Test {
 TEST_F(TrainRequestTest, CrossEntropyThenWeightedSumAndItsGradient) {
   Datum datum;
   datum.tokens = {10, 20, 30};
-  datum.loss_inputs["target_tokens"] = ints({20, 30, 40});
-  datum.loss_inputs["weights"] = floats({0.0F, 1.0F, -0.5F});
+  datum.loss_inputs["target_tokens"] = int_tensor({20, 30, 40});
+  datum.loss_inputs["weights"] = float_tensor({0.0F, 1.0F, -0.5F});
   const auto output = run({datum});
   ASSERT_TRUE(output.ok()) << output.error().message;
   const float second = FakeTrainingEngine::logprob(20, 1, 30);
@@ -85,14 +78,14 @@ TEST_F(TrainRequestTest, CrossEntropyThenWeightedSumAndItsGradient) {
 }
 
 TEST_F(TrainRequestTest, WeightsAbsentThenOne) {
-  const auto output = run({counting(2)});
+  const auto output = run({counting_datum(2)});
   ASSERT_TRUE(output.ok());
   EXPECT_THAT(engine_.dloss[0], ElementsAre(-1.0F, -1.0F));
 }
 
 TEST_F(TrainRequestTest, WholeNumberWeightsThenTakenAsFloats) {
-  Datum datum = counting(3);
-  datum.loss_inputs["weights"] = ints({0, 1, 2});
+  Datum datum = counting_datum(3);
+  datum.loss_inputs["weights"] = int_tensor({0, 1, 2});
   ASSERT_TRUE(run({datum}).ok());
   EXPECT_THAT(engine_.dloss[0], ElementsAre(0.0F, -1.0F, -2.0F));
 }
@@ -100,10 +93,10 @@ TEST_F(TrainRequestTest, WholeNumberWeightsThenTakenAsFloats) {
 TEST_F(TrainRequestTest, GspoThenEachDatumHasItsOwnRatio) {
   config_ = {{"clip_low_threshold", 0.01}, {"clip_high_threshold", 100}};
   const auto with = [](std::vector<float> advantages, std::vector<float> mask) {
-    Datum datum = counting(2);
-    datum.loss_inputs["logprobs"] = floats({-1, -2});
-    datum.loss_inputs["advantages"] = floats(std::move(advantages));
-    datum.loss_inputs["sequence_ratio_mask"] = floats(std::move(mask));
+    Datum datum = counting_datum(2);
+    datum.loss_inputs["logprobs"] = float_tensor({-1, -2});
+    datum.loss_inputs["advantages"] = float_tensor(std::move(advantages));
+    datum.loss_inputs["sequence_ratio_mask"] = float_tensor(std::move(mask));
     return datum;
   };
   const auto output = run({with({1, 1}, {1, 1}), with({1, 1}, {0, 1})}, "gspo");
@@ -123,11 +116,11 @@ TEST_F(TrainRequestTest, GspoThenEachDatumHasItsOwnRatio) {
 }
 
 TEST_F(TrainRequestTest, InputsThatTheLossDoesNotUseThenRefused) {
-  Datum datum = counting(2);
-  datum.loss_inputs["advantages"] = floats({1, 1});
+  Datum datum = counting_datum(2);
+  datum.loss_inputs["advantages"] = float_tensor({1, 1});
   expect_refused({datum}, "data[0].loss_fn_inputs.advantages: the loss does not use it");
   datum.loss_inputs.erase("advantages");
-  datum.loss_inputs["a secret"] = floats({1, 1});
+  datum.loss_inputs["a secret"] = float_tensor({1, 1});
   expect_refused({datum},
                  "(an unreadable name): the loss does not use it, so it would be ignored; the loss uses "
                  "target_tokens, weights");
@@ -135,7 +128,7 @@ TEST_F(TrainRequestTest, InputsThatTheLossDoesNotUseThenRefused) {
 
 TEST_F(TrainRequestTest, TextInTheConfigThenRefused) {
   const auto refusal = [&](const std::string& key) {
-    TrainRequest asked = request({counting(1)}, "dro");
+    TrainRequest asked = request({counting_datum(1)}, "dro");
     asked.loss_texts[key] = "x";
     return train_alone(engine_, std::move(asked), options_).error().message;
   };
@@ -147,8 +140,8 @@ TEST_F(TrainRequestTest, TextInTheConfigThenRefused) {
 TEST_F(TrainRequestTest, SparseTensorsThenTheSameAsDenseOnes) {
   Datum datum;
   datum.tokens = {1, 2, 3};
-  datum.loss_inputs["target_tokens"] = ints({0, 4, 0, 0, 5, 6}, {3, 2});
-  datum.loss_inputs["weights"] = floats({0, 0.5F, 0, 0, 2, 0}, {3, 2});
+  datum.loss_inputs["target_tokens"] = int_tensor({0, 4, 0, 0, 5, 6}, {3, 2});
+  datum.loss_inputs["weights"] = float_tensor({0, 0.5F, 0, 0, 2, 0}, {3, 2});
   const auto dense = run({datum});
   ASSERT_TRUE(dense.ok()) << dense.error().message;
   const auto dloss = engine_.dloss.back();
@@ -162,7 +155,7 @@ TEST_F(TrainRequestTest, SparseTensorsThenTheSameAsDenseOnes) {
 }
 
 TEST_F(TrainRequestTest, SparseTensorsThatDoNotFitTheirShapeThenRefused) {
-  Datum datum = counting(2);
+  Datum datum = counting_datum(2);
   datum.loss_inputs["target_tokens"] = {{2, 2}, std::vector<int64_t>{4}, std::vector<int64_t>{4}};
   expect_refused({datum}, "it has 1 values and shape [2, 2]");
   datum.loss_inputs["target_tokens"] = {{2, 2}, std::vector<int64_t>{4}, std::vector<int64_t>{1, 2}};
@@ -174,9 +167,9 @@ TEST_F(TrainRequestTest, SparseTensorsThatDoNotFitTheirShapeThenRefused) {
 TEST_F(TrainRequestTest, SeveralTargetsARowThenOutputHasTheirShape) {
   Datum datum;
   datum.tokens = {5, 6};
-  datum.loss_inputs["target_tokens"] = ints({1, 2, 3, 4, 5, 6}, {2, 3});
-  datum.loss_inputs["weights"] = floats({0.5F, 0.25F, 0, 1, 0, 0}, {2, 3});
-  const auto output = run({counting(1), datum});
+  datum.loss_inputs["target_tokens"] = int_tensor({1, 2, 3, 4, 5, 6}, {2, 3});
+  datum.loss_inputs["weights"] = float_tensor({0.5F, 0.25F, 0, 1, 0, 0}, {2, 3});
+  const auto output = run({counting_datum(1), datum});
   ASSERT_TRUE(output.ok()) << output.error().message;
   EXPECT_THAT(output->logprobs[1].shape, ElementsAre(2, 3));
   EXPECT_EQ(values(output->logprobs[1])[3], FakeTrainingEngine::logprob(6, 1, 4));
@@ -189,9 +182,9 @@ TEST_F(TrainRequestTest, SeveralTargetsARowThenOutputHasTheirShape) {
 TEST_F(TrainRequestTest, ImportanceSamplingThenRatioTimesAdvantage) {
   Datum datum;
   datum.tokens = {10, 20};
-  datum.loss_inputs["target_tokens"] = ints({20, 30});
-  datum.loss_inputs["logprobs"] = floats({-9000.0F, -1.0F});
-  datum.loss_inputs["advantages"] = floats({0.0F, 2.0F});
+  datum.loss_inputs["target_tokens"] = int_tensor({20, 30});
+  datum.loss_inputs["logprobs"] = float_tensor({-9000.0F, -1.0F});
+  datum.loss_inputs["advantages"] = float_tensor({0.0F, 2.0F});
   const auto output = run({datum}, "importance_sampling");
   ASSERT_TRUE(output.ok()) << output.error().message;
   const double ratio = std::exp(double{FakeTrainingEngine::logprob(20, 1, 30)} + 1.0);
@@ -201,9 +194,9 @@ TEST_F(TrainRequestTest, ImportanceSamplingThenRatioTimesAdvantage) {
 }
 
 TEST_F(TrainRequestTest, LossThatOverflowsThenReportedAndLeftToTheOptimizer) {
-  Datum datum = counting(1);
-  datum.loss_inputs["logprobs"] = floats({-9000.0F});
-  datum.loss_inputs["advantages"] = floats({1.0F});
+  Datum datum = counting_datum(1);
+  datum.loss_inputs["logprobs"] = float_tensor({-9000.0F});
+  datum.loss_inputs["advantages"] = float_tensor({1.0F});
   const auto output = run({datum}, "importance_sampling");
   ASSERT_TRUE(output.ok());
   EXPECT_TRUE(std::isinf(output->metrics.at("loss:sum")));
@@ -212,26 +205,27 @@ TEST_F(TrainRequestTest, LossThatOverflowsThenReportedAndLeftToTheOptimizer) {
 
 TEST_F(TrainRequestTest, TemperatureIsSetOnSegmentsAndHiddenFromTheLoss) {
   config_ = {{"temperature", 0.5}, {"beta", 0.1}};
-  Datum datum = counting(2);
-  datum.loss_inputs["logprobs"] = floats({-1, -1});
-  datum.loss_inputs["advantages"] = floats({1, 1});
+  Datum datum = counting_datum(2);
+  datum.loss_inputs["logprobs"] = float_tensor({-1, -1});
+  datum.loss_inputs["advantages"] = float_tensor({1, 1});
   ASSERT_TRUE(run({datum, datum}, "dro").ok());
   for (const Segment& segment : engine_.packs[0].segments) EXPECT_EQ(segment.temperature, 0.5F);
   config_.clear();
-  ASSERT_TRUE(run({counting(2)}).ok());
+  ASSERT_TRUE(run({counting_datum(2)}).ok());
   EXPECT_EQ(engine_.packs[1].segments[0].temperature, 1.0F);
 }
 
 TEST_F(TrainRequestTest, InvalidTemperatureIsNamed) {
   for (const double temperature : {0.0, -1.0, 1e-9, double{NAN}, double{INFINITY}, 1e300}) {
     config_["temperature"] = temperature;
-    expect_refused({counting(1)}, "temperature is");
+    expect_refused({counting_datum(1)}, "temperature is");
   }
 }
 
 TEST_F(TrainRequestTest, BudgetThenPassesKeepTheOrder) {
   options_.batch_tokens = 5;
-  const auto output = run({counting(2), counting(3), counting(1), counting(7), counting(1)});
+  const auto output =
+      run({counting_datum(2), counting_datum(3), counting_datum(1), counting_datum(7), counting_datum(1)});
   ASSERT_TRUE(output.ok());
   ASSERT_EQ(engine_.packs.size(), 4U);
   EXPECT_EQ(output->passes, 4);
@@ -248,21 +242,21 @@ TEST_F(TrainRequestTest, BudgetThenPassesKeepTheOrder) {
 }
 
 TEST_F(TrainRequestTest, OtherBudgetThenTheSameBits) {
-  const auto output = run({counting(2), counting(9), counting(4)});
+  const auto output = run({counting_datum(2), counting_datum(9), counting_datum(4)});
   options_.batch_tokens = 1;
-  const auto split = run({counting(2), counting(9), counting(4)});
+  const auto split = run({counting_datum(2), counting_datum(9), counting_datum(4)});
   ASSERT_TRUE(output.ok() && split.ok());
   EXPECT_EQ(output->metrics.at("loss:sum"), split->metrics.at("loss:sum"));
   EXPECT_EQ(values(output->logprobs[1]), values(split->logprobs[1]));
 }
 
 TEST_F(TrainRequestTest, ForwardOnlyThenNoGradientIsTouched) {
-  ASSERT_TRUE(run({counting(2)}).ok());
+  ASSERT_TRUE(run({counting_datum(2)}).ok());
   const double before = gradient();
   backward_ = false;
   engine_.fail_forward = 3;
   options_.batch_tokens = 2;
-  EXPECT_FALSE(run({counting(2), counting(2)}).ok());
+  EXPECT_FALSE(run({counting_datum(2), counting_datum(2)}).ok());
   EXPECT_EQ(gradient(), before);
   EXPECT_THAT(engine_.keeps, ElementsAre(true, false, false));
 }
@@ -270,7 +264,7 @@ TEST_F(TrainRequestTest, ForwardOnlyThenNoGradientIsTouched) {
 TEST_F(TrainRequestTest, SecondPassFailsThenNoPartOfTheGradientStays) {
   options_.batch_tokens = 2;
   engine_.fail_forward = 2;
-  const auto output = run({counting(2), counting(2)});
+  const auto output = run({counting_datum(2), counting_datum(2)});
   ASSERT_FALSE(output.ok());
   EXPECT_EQ(gradient(), 0.0);
   EXPECT_EQ(output.error().message, "forward failed");
@@ -278,94 +272,94 @@ TEST_F(TrainRequestTest, SecondPassFailsThenNoPartOfTheGradientStays) {
 
 TEST_F(TrainRequestTest, BackwardFailsThenNoPartOfTheGradientStays) {
   engine_.fail_backward = 1;
-  const auto output = run({counting(2)});
+  const auto output = run({counting_datum(2)});
   ASSERT_FALSE(output.ok());
   EXPECT_EQ(gradient(), 0.0);
 }
 
 TEST_F(TrainRequestTest, FirstForwardFailsThenEarlierGradientStays) {
-  ASSERT_TRUE(run({counting(2)}).ok());
+  ASSERT_TRUE(run({counting_datum(2)}).ok());
   engine_.fail_forward = 2;
-  const auto output = run({counting(2)});
+  const auto output = run({counting_datum(2)});
   ASSERT_FALSE(output.ok());
   EXPECT_EQ(gradient(), -2.0);
 }
 
 TEST_F(TrainRequestTest, SecondPassFailsThenEarlierGradientStays) {
-  ASSERT_TRUE(run({counting(2)}).ok());
+  ASSERT_TRUE(run({counting_datum(2)}).ok());
   options_.batch_tokens = 2;
   engine_.fail_forward = 3;
-  EXPECT_FALSE(run({counting(2), counting(2)}).ok());
+  EXPECT_FALSE(run({counting_datum(2), counting_datum(2)}).ok());
   EXPECT_EQ(gradient(), -2.0);
 }
 
 TEST_F(TrainRequestTest, UnknownAdapterThenNotFound) {
-  const auto output = train_alone(engine_, {AdapterId("b"), {counting(1)}, "cross_entropy", {}, true}, options_);
+  const auto output = train_alone(engine_, {AdapterId("b"), {counting_datum(1)}, "cross_entropy", {}, true}, options_);
   ASSERT_FALSE(output.ok());
   EXPECT_EQ(output.error().code, ErrorCode::kNotFound);
 }
 
 TEST_F(TrainRequestTest, UnknownLossThenKnownOnesAreListed) {
-  expect_refused({counting(1)}, "cross_entropy, importance_sampling, ppo, cispo, dro", "mse");
+  expect_refused({counting_datum(1)}, "cross_entropy, importance_sampling, ppo, cispo, dro", "mse");
   config_["beta"] = 1.0;
-  expect_refused({counting(1)}, "cross_entropy has no key 'beta'");
+  expect_refused({counting_datum(1)}, "cross_entropy has no key 'beta'");
 }
 
 TEST_F(TrainRequestTest, BadTokensThenDatumIsNamed) {
   expect_refused({}, "data is empty");
-  expect_refused({counting(1), Datum{}}, "data[1]: model_input has no token");
-  Datum outside = counting(3);
+  expect_refused({counting_datum(1), Datum{}}, "data[1]: model_input has no token");
+  Datum outside = counting_datum(3);
   outside.tokens[1] = 50;
   expect_refused({outside}, "data[0]: model_input has at position 1 a token outside the vocabulary of 50");
   outside.tokens[1] = -1;
   expect_refused({outside}, "data[0]: model_input");
   options_.tokens_max = 4;
-  expect_refused({counting(4), counting(5)}, "data[1]: model_input has 5 tokens; max_model_len allows 4");
+  expect_refused({counting_datum(4), counting_datum(5)}, "data[1]: model_input has 5 tokens; max_model_len allows 4");
 }
 
 TEST_F(TrainRequestTest, BadTargetsThenDatumAndKeyAreNamed) {
   const std::string key = "data[1].loss_fn_inputs.target_tokens: ";
   const auto refused = [&](LossTensor targets, const std::string& message) {
-    Datum datum = counting(3);
+    Datum datum = counting_datum(3);
     datum.loss_inputs["target_tokens"] = std::move(targets);
-    expect_refused({counting(3), datum}, key + message);
+    expect_refused({counting_datum(3), datum}, key + message);
   };
-  refused(ints({1, 2}), "its shape is [2]; it must be [3] or [3, K]");
-  refused(ints({1, 2, 3, 4}), "its shape is [4]");
-  refused(ints({1, 2, 3}, {3, 0}), "its shape is [3, 0]");
-  refused(ints({1, 2, 3}, {3, 1, 1}), "its shape is [3, 1, 1]");
+  refused(int_tensor({1, 2}), "its shape is [2]; it must be [3] or [3, K]");
+  refused(int_tensor({1, 2, 3, 4}), "its shape is [4]");
+  refused(int_tensor({1, 2, 3}, {3, 0}), "its shape is [3, 0]");
+  refused(int_tensor({1, 2, 3}, {3, 1, 1}), "its shape is [3, 1, 1]");
   refused(LossTensor{{}, std::vector<int64_t>{1}}, "its shape is []");
-  refused(ints({1, 2, 3}, {3, 2}), "it has 3 values and shape [3, 2]");
-  refused(ints({1, 2, 3}, {3, INT64_MAX}), "it has 3 values");
-  refused(floats({1, 2, 3}), "its dtype is float32");
-  refused(ints({1, 50, 3}), "at element 1 is a token outside the vocabulary of 50");
-  refused(ints({1, 2, -100}), "at element 2 is a token outside");
-  refused(ints({1, 2, int64_t{1} << 32}), "at element 2 is a token outside");
-  Datum none = counting(3);
+  refused(int_tensor({1, 2, 3}, {3, 2}), "it has 3 values and shape [3, 2]");
+  refused(int_tensor({1, 2, 3}, {3, INT64_MAX}), "it has 3 values");
+  refused(float_tensor({1, 2, 3}), "its dtype is float32");
+  refused(int_tensor({1, 50, 3}), "at element 1 is a token outside the vocabulary of 50");
+  refused(int_tensor({1, 2, -100}), "at element 2 is a token outside");
+  refused(int_tensor({1, 2, int64_t{1} << 32}), "at element 2 is a token outside");
+  Datum none = counting_datum(3);
   none.loss_inputs.clear();
-  expect_refused({counting(3), none}, key + "it is missing");
+  expect_refused({counting_datum(3), none}, key + "it is missing");
 }
 
 TEST_F(TrainRequestTest, BadInputsThenDatumAndKeyAreNamed) {
   const std::string key = "data[0].loss_fn_inputs.weights: ";
   const auto refused = [&](LossTensor weights, const std::string& message) {
-    Datum datum = counting(2);
+    Datum datum = counting_datum(2);
     datum.loss_inputs["weights"] = std::move(weights);
     expect_refused({datum}, key + message);
   };
-  refused(floats({1}), "its shape is [1]; it must be that of target_tokens, [2]");
-  refused(floats({1, 1}, {2, 1}), "its shape is [2, 1]");
-  refused(floats({1}, {2}), "it has 1 values and shape [2]");
-  refused(floats({1, NAN}), "element 1 is not finite");
-  refused(floats({-INFINITY, 1}), "element 0 is not finite");
+  refused(float_tensor({1}), "its shape is [1]; it must be that of target_tokens, [2]");
+  refused(float_tensor({1, 1}, {2, 1}), "its shape is [2, 1]");
+  refused(float_tensor({1}, {2}), "it has 1 values and shape [2]");
+  refused(float_tensor({1, NAN}), "element 1 is not finite");
+  refused(float_tensor({-INFINITY, 1}), "element 0 is not finite");
 }
 
 TEST_F(TrainRequestTest, ImportanceSamplingInputsMissingThenNamed) {
-  Datum datum = counting(2);
+  Datum datum = counting_datum(2);
   expect_refused({datum}, "data[0].loss_fn_inputs.logprobs: it is missing", "importance_sampling");
-  datum.loss_inputs["logprobs"] = floats({0, 0});
+  datum.loss_inputs["logprobs"] = float_tensor({0, 0});
   expect_refused({datum}, "data[0].loss_fn_inputs.advantages: it is missing", "importance_sampling");
-  datum.loss_inputs["target_tokens"] = ints({1, 2}, {2, 1});
+  datum.loss_inputs["target_tokens"] = int_tensor({1, 2}, {2, 1});
   expect_refused({datum}, "it must be [2], a row", "importance_sampling");
 }
 

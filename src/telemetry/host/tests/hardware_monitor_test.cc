@@ -1,19 +1,16 @@
 #include "telemetry/hardware_monitor.h"
 
-#include <dlfcn.h>
 #include <thread>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "telemetry/host/tests/fake_gpus.h"
+
 namespace tuft::telemetry {
 namespace {
 
 constexpr Nanos kHour = 3600 * kSecond;
-
-void load_fake_nvml() {
-  ASSERT_NE(::dlopen(TUFT_FAKE_GPUS "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL), nullptr) << ::dlerror();
-}
 
 HardwareReport collect(HardwareMonitor& monitor, size_t samples) {
   EXPECT_TRUE(monitor.start().ok());

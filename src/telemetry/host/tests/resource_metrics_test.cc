@@ -8,21 +8,12 @@
 #include "base/testing/temp_dir.h"
 #include "telemetry/hardware_monitor.h"
 #include "telemetry/host/gpu_library.h"
+#include "telemetry/host/tests/fake_gpus.h"
 #include "telemetry/log.h"
 #include "telemetry/tests/collector_fixture.h"
 
 namespace tuft::telemetry {
 namespace {
-
-// It has the soname of a real library, so dlopen() of that name finds this one.
-void load_fake(const char* library) {
-  const std::string path = std::string(TUFT_FAKE_GPUS) + library;
-  ASSERT_NE(::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL), nullptr) << ::dlerror();
-}
-
-void load_fake_nvml() {
-  load_fake("libnvidia-ml.so.1");
-}
 
 TEST(ResourceMetrics, StartedThenEveryGaugeOfMachineAndProcess) {
   load_fake_nvml();
