@@ -62,7 +62,7 @@ function(tuft_module)
     set_target_properties(${target}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
     tuft_precompile(${target}_test ${M_NAME} TEST)
     tuft_group(${target}_test 4)
-    gtest_discover_tests(${target}_test DISCOVERY_MODE PRE_TEST
+    gtest_discover_tests(${target}_test DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES
       PROPERTIES LABELS unit TIMEOUT 120 ${TUFT_TEST_PROPERTIES}
       WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   endif()
