@@ -185,7 +185,7 @@ TEST_F(Placement, ASaveThatFailsLetsTheRunStay) {
   worker(0).fail_next("save_state", internal_error("the disk is full"));
   worker(1).start();
   let_last(RunPlacement::kSteady);
-  sweep_until([&] { return worker(1).adapters() == 1; });
+  sweep_until([&] { return worker(1).adapters() == 1 && worker(0).adapters() == 1; });
   EXPECT_EQ(worker(0).calls_of("save_state").size(), 2U) << "the other one moves instead";
   // What failed is over: a gradient that comes now is not given up.
   value<ProtobufResult>(alice, forward_backward(one, alice, 2));
