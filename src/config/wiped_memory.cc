@@ -16,6 +16,18 @@ constexpr bool kIsPossible = true;
 
 thread_local int wipes = 0;  // objects of this thread
 
+// A function of its own, so that its frame lies where those of the functions that were called before did. Then it
+// copies zeros in sizes for which memcpy() uses different registers: what is left in one would be saved on the stack
+// again.
+[[gnu::noinline]] void wipe_stack() {
+  char below[64 << 10];
+  explicit_bzero(below, sizeof below);
+  for (size_t size = 1; size <= sizeof below / 2; size += size / 2 + 1) {
+    std::memcpy(below, below + sizeof below / 2, size);
+    asm volatile("" : : "r"(below) : "memory");  // the copy is not left out
+  }
+}
+
 }  // namespace
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -36,7 +48,7 @@ WipesFreedMemory::WipesFreedMemory() {
   ++wipes;
 }
 WipesFreedMemory::~WipesFreedMemory() {
-  --wipes;
+  if (--wipes == 0) wipe_stack();
 }
 bool WipesFreedMemory::is_possible() {
   return kIsPossible;

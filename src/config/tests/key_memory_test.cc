@@ -84,6 +84,7 @@ size_t keys_in_memory() {
     }
   }
   ::close(memory);
+  explicit_bzero(buffer.get(), kPart);  // a later search would find what this one has copied
   return count;
 }
 
@@ -112,6 +113,22 @@ TEST_F(KeyMemory, NoKeyOfTheConfigurationStays) {
   const Result<Loaded> loaded = load_config(overrides);
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   EXPECT_EQ(loaded->config.authorized_users.size(), 2U);
+  EXPECT_EQ(keys_in_memory(), 0U);
+}
+
+// Writes the key far below the frame of its caller.
+[[gnu::noinline]] void leave_on_stack() {
+  char below[32 << 10];
+  std::copy(kKeyBackwards.rbegin(), kKeyBackwards.rend(), below);
+  asm volatile("" : : "r"(below) : "memory");
+}
+
+TEST_F(KeyMemory, NoKeyStaysOnTheStack) {
+  {
+    const WipesFreedMemory wipes;
+    leave_on_stack();
+    EXPECT_EQ(keys_in_memory(), 1U);
+  }
   EXPECT_EQ(keys_in_memory(), 0U);
 }
 
