@@ -5,8 +5,11 @@
 #include <nlohmann/json.hpp>
 
 namespace tuft::control {
+namespace {
 
 using Json = nlohmann::ordered_json;
+
+}  // namespace
 
 // The graph is kept as text, because it is passed on as text.
 std::string to_json(const CustomLossRecord& record) {
