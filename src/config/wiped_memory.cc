@@ -6,9 +6,18 @@
 #include <malloc.h>
 #include <new>
 
+// g++ defines the first two, and clang answers the others.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TUFT_HAS_SANITIZER
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define TUFT_HAS_SANITIZER
+#endif
+#endif
+
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef TUFT_HAS_SANITIZER
 constexpr bool kIsPossible = false;
 #else
 constexpr bool kIsPossible = true;
@@ -30,7 +39,7 @@ thread_local int wipes = 0;  // objects of this thread
 
 }  // namespace
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef TUFT_HAS_SANITIZER
 // These replace functions of the standard library, to which its delete[] leads. Its operator new takes memory from
 // malloc(), so it is not replaced.
 void operator delete(void* memory) noexcept {  // NOLINT(misc-new-delete-overloads)
