@@ -6,8 +6,8 @@
 #include <malloc.h>
 #include <new>
 
-// g++ defines the first two, and clang answers the others.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// g++ defines the first, our build the second, because it undefines that of g++, and clang answers the others.
+#if defined(__SANITIZE_ADDRESS__) || defined(TUFT_SANITIZE_THREAD)
 #define TUFT_HAS_SANITIZER
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
