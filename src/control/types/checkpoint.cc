@@ -8,6 +8,11 @@
 #include "base/time_text.h"
 
 namespace tuft::control {
+namespace {
+
+constexpr const char* kLoraAlpha = "lora_alpha";  // the only number of metadata.json that may have a fraction
+
+}  // namespace
 
 std::string to_metadata_json(const Checkpoint& checkpoint) {
   nlohmann::ordered_json json;
@@ -25,7 +30,7 @@ std::string to_metadata_json(const Checkpoint& checkpoint) {
   json["owner_name"] = checkpoint.owner.str();
   json["size_bytes"] = checkpoint.size_bytes;
   json["lora_rank"] = checkpoint.lora_rank;
-  json["lora_alpha"] = checkpoint.lora_alpha;
+  json[kLoraAlpha] = checkpoint.lora_alpha;
   json["train_attn"] = checkpoint.train_attn;
   json["train_mlp"] = checkpoint.train_mlp;
   json["train_unembed"] = checkpoint.train_unembed;
@@ -47,6 +52,11 @@ Result<Checkpoint> from_metadata_json(std::string_view text) {
   // The JSON library throws for wrong types and for missing keys.
   try {
     const auto json = nlohmann::json::parse(text);
+    // The library would cast a number that has a fraction or an exponent, whose value need not fit.
+    for (const auto& [key, value] : json.items()) {
+      if (value.is_number_float() && key != kLoraAlpha)
+        return data_loss("metadata.json has a " + key + " that is not a whole number", "bad_metadata");
+    }
     if (const int version = json.value("format_version", kMetadataVersion); version != kMetadataVersion) {
       return data_loss("metadata.json has format_version " + std::to_string(version) + "; this server reads " +
                            std::to_string(kMetadataVersion),
@@ -62,7 +72,7 @@ Result<Checkpoint> from_metadata_json(std::string_view text) {
     checkpoint.base_model = json.at("base_model").get<std::string>();
     checkpoint.created_at = json.at("created_at").get<std::string>();
     checkpoint.lora_rank = json.at("lora_rank").get<int>();
-    checkpoint.lora_alpha = json.at("lora_alpha").get<double>();
+    checkpoint.lora_alpha = json.at(kLoraAlpha).get<double>();
     checkpoint.train_attn = json.at("train_attn").get<bool>();
     checkpoint.train_mlp = json.at("train_mlp").get<bool>();
     checkpoint.train_unembed = json.at("train_unembed").get<bool>();

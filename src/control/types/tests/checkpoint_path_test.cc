@@ -105,6 +105,22 @@ TEST(Metadata, RoundTrips) {
   EXPECT_FALSE(from_metadata_json(text.replace(text.find("dimuon"), 6, "newton")).ok());
 }
 
+TEST(Metadata, ANumberThatMustBeWholeAndHasAnExponentIsDataLoss) {
+  Checkpoint checkpoint;
+  checkpoint.path = parse_checkpoint_path("tinker://s:train:0/weights/a").value();
+  checkpoint.lora_alpha = 8.5;
+  const std::string text = to_metadata_json(checkpoint);
+  EXPECT_EQ(from_metadata_json(text)->lora_alpha, 8.5);
+  for (const std::string key : {"format_version", "lora_rank", "size_bytes", "future_id"}) {
+    std::string changed = text;
+    const size_t at = changed.find(": ", changed.find('"' + key + '"')) + 2;
+    changed.replace(at, changed.find(',', at) - at, "1e74");
+    const auto read = from_metadata_json(changed);
+    ASSERT_FALSE(read.ok()) << key;
+    EXPECT_NE(read.error().message.find(key), std::string::npos) << read.error().message;
+  }
+}
+
 TEST(Metadata, TruncatedOrForeignTextIsDataLoss) {
   for (const std::string text :
        {"", "{", "[]", "{}", R"({"tinker_path": 3})", R"({"tinker_path": "tinker://../weights/x"})"}) {
