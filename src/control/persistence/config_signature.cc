@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "control/types/checkpoint.h"  // iso_time
+#include "control/types/whole_number.h"
 
 namespace tuft::control {
 namespace {
@@ -106,7 +107,7 @@ Status check_signature(std::string_view stored, const config::ServerConfig& conf
               "another persistence.namespace, or remove it with `tuft clear persistence`",
           "config_signature");
     }
-    if (const int version = json.at("tuft").at("version").get<int>(); version > kVersion) {
+    if (const int version = whole_number<int>(json.at("tuft"), "version"); version > kVersion) {
       return failed_precondition(store + " holds state of version " + std::to_string(version) +
                                      "; this tuft knows up to " + std::to_string(kVersion) +
                                      ". Use a newer tuft, or choose another persistence.namespace",

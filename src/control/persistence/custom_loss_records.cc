@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "control/types/whole_number.h"
+
 namespace tuft::control {
 namespace {
 
@@ -33,7 +35,7 @@ Result<CustomLossRecord> custom_loss_from_json(std::string_view text) {
     record.user = UserId(json.at("user_id").get<std::string>());
     record.session = SessionId(json.at("session_id").get<std::string>());
     for (const Json& input : json.at("inputs")) {
-      record.inputs.push_back({input.at("name").get<std::string>(), input.at("rank").get<int>()});
+      record.inputs.push_back({input.at("name").get<std::string>(), whole_number<int>(input, "rank")});
     }
     record.graph = json.at("graph").get<std::string>();
     return record;

@@ -1,12 +1,14 @@
 #include "control/persistence/records.h"
 
 #include <exception>
+#include <type_traits>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "base/base64.h"
 #include "control/persistence/record_text.h"
+#include "control/types/whole_number.h"
 
 namespace tuft::control {
 namespace {
@@ -24,7 +26,11 @@ template <typename T>
 std::optional<T> optional_value(const Json& json, const char* key) {
   const auto found = json.find(key);
   if (found == json.end() || found->is_null()) return std::nullopt;
-  return found->get<T>();
+  if constexpr (std::is_integral_v<T>) {
+    return whole_number<T>(json, key);
+  } else {
+    return found->get<T>();
+  }
 }
 
 template <typename Tag>
@@ -40,7 +46,7 @@ Json ref_json(const std::optional<CheckpointRef>& ref) {
 std::optional<CheckpointRef> ref_value(const Json& json, const char* key) {
   const auto found = json.find(key);
   if (found == json.end() || found->is_null()) return std::nullopt;
-  return CheckpointRef{found->at("path").get<std::string>(), found->at("future_id").get<uint64_t>()};
+  return CheckpointRef{found->at("path").get<std::string>(), whole_number<uint64_t>(*found, "future_id")};
 }
 
 // The JSON library throws for wrong types and for missing keys.
@@ -117,7 +123,7 @@ Result<FutureValue> value_from(OperationType operation, const Json& json) {
     }
     case OperationType::kSaveWeightsExternal:
       return FutureValue(
-          SaveWeightsExternalResult{json.at("path").get<std::string>(), json.at("size_bytes").get<int64_t>()});
+          SaveWeightsExternalResult{json.at("path").get<std::string>(), whole_number<int64_t>(json, "size_bytes")});
     case OperationType::kLoadWeights:
       return FutureValue(LoadWeightsResult{json.at("path").get<std::string>(), id_value<RunTag>(json, "model_id")});
     case OperationType::kCreateCustomLoss:
@@ -252,7 +258,7 @@ Result<RunRecord> run_from_json(std::string_view text) {
   return read_record<RunRecord>(text, "a training run", [](const Json& json, RunRecord& record) -> Status {
     record.id = RunId(json.at("training_run_id").get<std::string>());
     record.base_model = json.at("base_model").get<std::string>();
-    record.lora.rank = json.at("lora_rank").get<int>();
+    record.lora.rank = whole_number<int>(json, "lora_rank");
     record.lora.train_attn = json.at("train_attn").get<bool>();
     record.lora.train_mlp = json.at("train_mlp").get<bool>();
     record.lora.train_unembed = json.at("train_unembed").get<bool>();
@@ -262,19 +268,19 @@ Result<RunRecord> run_from_json(std::string_view text) {
     record.user_metadata = json.at("user_metadata").get<std::map<std::string, std::string>>();
     record.created_at = json.at("created_at").get<std::string>();
     record.last_request_at = json.at("last_request_time").get<std::string>();
-    record.next_training_name = json.at("next_training_checkpoint").get<int>();
-    record.next_sampler_name = json.at("next_sampler_checkpoint").get<int>();
-    record.next_seq_id = json.at("next_seq_id").get<int64_t>();
+    record.next_training_name = whole_number<int>(json, "next_training_checkpoint");
+    record.next_sampler_name = whole_number<int>(json, "next_sampler_checkpoint");
+    record.next_seq_id = whole_number<int64_t>(json, "next_seq_id");
     const Json& ours = json.at("tuft");
-    record.seed = ours.at("seed").get<uint64_t>();
+    record.seed = whole_number<uint64_t>(ours, "seed");
     record.lora_alpha = ours.at("lora_alpha").get<double>();
     const auto optimizer = find_optimizer(ours.value("optimizer", std::string("adamw")));  // older records lack it
     if (!optimizer) return data_loss("the record of a training run names an unknown optimizer", "bad_record");
     record.optimizer = *optimizer;
-    record.next_ephemeral_name = ours.at("next_ephemeral_checkpoint").get<int>();
+    record.next_ephemeral_name = whole_number<int>(ours, "next_ephemeral_checkpoint");
     record.restore_point = ref_value(ours, "restore_point");
     record.restore_with_optimizer = ours.at("restore_with_optimizer").get<bool>();
-    record.restore_number = ours.at("restore_future_id").get<uint64_t>();
+    record.restore_number = whole_number<uint64_t>(ours, "restore_future_id");
     record.restore_seq_id = optional_value<int64_t>(ours, "restore_seq_id");
     record.restore_lacks_gradient = ours.value("restore_lacks_gradient", false);  // older records do not have it
     record.weights_changed = ours.at("weights_changed").get<bool>();
@@ -306,7 +312,7 @@ Result<SamplerRecord> sampler_from_json(std::string_view text) {
     record.session = SessionId(json.at("session_id").get<std::string>());
     record.base_model = json.at("base_model").get<std::string>();
     record.user = UserId(json.at("user_id").get<std::string>());
-    record.seq_id = json.at("session_seq_id").get<int64_t>();
+    record.seq_id = whole_number<int64_t>(json, "session_seq_id");
     const Json& ours = json.at("tuft");
     record.checkpoint = ref_value(ours, "checkpoint");
     record.created_at = ours.at("created_at").get<std::string>();
@@ -348,7 +354,7 @@ std::string to_json(const FutureRecord& record) {
 Result<FutureRecord> future_from_json(std::string_view text) {
   return read_record<FutureRecord>(text, "a future", [](const Json& json, FutureRecord& record) -> Status {
     record.request = RequestId(json.at("request_id").get<std::string>());
-    record.number = json.at("future_id").get<uint64_t>();
+    record.number = whole_number<uint64_t>(json, "future_id");
     record.user = UserId(json.at("user_id").get<std::string>());
     record.created_at = json.at("created_at").get<std::string>();
     TUFT_ASSIGN(record.keys.operation, operation_from(json.at("operation_type").get<std::string>()));
@@ -359,7 +365,7 @@ Result<FutureRecord> future_from_json(std::string_view text) {
     record.keys.session = id_value<SessionTag>(ours, "session_id");
     record.keys.sampler = id_value<SamplerTag>(ours, "sampling_session_id");
     record.keys.base_model = ours.at("base_model").get<std::string>();
-    record.keys.lora_rank = ours.at("lora_rank").get<int>();
+    record.keys.lora_rank = whole_number<int>(ours, "lora_rank");
     record.keys.seq_id = optional_value<int64_t>(ours, "seq_id");
     record.state = state_from(json.at("status").get<std::string>());
     if (record.state == FutureSnapshot::State::kReady) {

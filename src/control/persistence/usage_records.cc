@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "control/persistence/record_text.h"
+#include "control/types/whole_number.h"
 
 namespace tuft::control {
 namespace {
@@ -85,15 +86,15 @@ std::string to_json(const AuditRecord& record) {
 Result<UsageRecord> usage_from_json(std::string_view text) {
   try {
     const Json json = Json::parse(text);
-    UsageRecord record{.number = json.at("number").get<uint64_t>(), .event = {}};
+    UsageRecord record{.number = whole_number<uint64_t>(json, "number"), .event = {}};
     UsageEvent& event = record.event;
-    event.bucket_start = json.at("bucket_start").get<Nanos>();
+    event.bucket_start = whole_number<Nanos>(json, "bucket_start");
     event.user = UserId(json.at("user_id").get<std::string>());
     event.session = SessionId(json.at("session_id").get<std::string>());
     event.run = RunId(json.at("training_run_id").get<std::string>());
     event.base_model = json.at("base_model").get<std::string>();
     event.project_id = json.at("project_id").get<std::string>();
-    event.count = json.at("count").get<int64_t>();
+    event.count = whole_number<int64_t>(json, "count");
     const auto kind = json.at("kind").get<std::string>();
     for (const UsageKind known : kKinds) {
       if (usage_kind_name(known) != kind) continue;
@@ -109,9 +110,9 @@ Result<UsageRecord> usage_from_json(std::string_view text) {
 Result<AuditRecord> audit_from_json(std::string_view text) {
   try {
     const Json json = Json::parse(text);
-    AuditRecord record{.number = json.at("number").get<uint64_t>(), .event = {}};
+    AuditRecord record{.number = whole_number<uint64_t>(json, "number"), .event = {}};
     AuditEvent& event = record.event;
-    event.time = json.at("time").get<Nanos>();
+    event.time = whole_number<Nanos>(json, "time");
     const auto* action = std::find(std::begin(kActions), std::end(kActions), json.at("event").get<std::string>());
     if (action == std::end(kActions)) return unreadable("an audit event", "it names an unknown action");
     event.action = static_cast<AuditAction>(action - std::begin(kActions));

@@ -6,13 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/time_text.h"
+#include "control/types/whole_number.h"
 
 namespace tuft::control {
-namespace {
-
-constexpr const char* kLoraAlpha = "lora_alpha";  // the only number of metadata.json that may have a fraction
-
-}  // namespace
 
 std::string to_metadata_json(const Checkpoint& checkpoint) {
   nlohmann::ordered_json json;
@@ -30,7 +26,7 @@ std::string to_metadata_json(const Checkpoint& checkpoint) {
   json["owner_name"] = checkpoint.owner.str();
   json["size_bytes"] = checkpoint.size_bytes;
   json["lora_rank"] = checkpoint.lora_rank;
-  json[kLoraAlpha] = checkpoint.lora_alpha;
+  json["lora_alpha"] = checkpoint.lora_alpha;
   json["train_attn"] = checkpoint.train_attn;
   json["train_mlp"] = checkpoint.train_mlp;
   json["train_unembed"] = checkpoint.train_unembed;
@@ -52,12 +48,7 @@ Result<Checkpoint> from_metadata_json(std::string_view text) {
   // The JSON library throws for wrong types and for missing keys.
   try {
     const auto json = nlohmann::json::parse(text);
-    // The library would cast a number that has a fraction or an exponent, whose value need not fit.
-    for (const auto& [key, value] : json.items()) {
-      if (value.is_number_float() && key != kLoraAlpha)
-        return data_loss("metadata.json has a " + key + " that is not a whole number", "bad_metadata");
-    }
-    if (const int version = json.value("format_version", kMetadataVersion); version != kMetadataVersion) {
+    if (const int version = whole_number(json, "format_version", kMetadataVersion); version != kMetadataVersion) {
       return data_loss("metadata.json has format_version " + std::to_string(version) + "; this server reads " +
                            std::to_string(kMetadataVersion),
                        "bad_metadata");
@@ -71,8 +62,8 @@ Result<Checkpoint> from_metadata_json(std::string_view text) {
     checkpoint.own_metadata = json.value("checkpoint_metadata", checkpoint.own_metadata);
     checkpoint.base_model = json.at("base_model").get<std::string>();
     checkpoint.created_at = json.at("created_at").get<std::string>();
-    checkpoint.lora_rank = json.at("lora_rank").get<int>();
-    checkpoint.lora_alpha = json.at(kLoraAlpha).get<double>();
+    checkpoint.lora_rank = whole_number<int>(json, "lora_rank");
+    checkpoint.lora_alpha = json.at("lora_alpha").get<double>();
     checkpoint.train_attn = json.at("train_attn").get<bool>();
     checkpoint.train_mlp = json.at("train_mlp").get<bool>();
     checkpoint.train_unembed = json.at("train_unembed").get<bool>();
@@ -80,13 +71,13 @@ Result<Checkpoint> from_metadata_json(std::string_view text) {
     const auto optimizer = find_optimizer(json.value("optimizer", std::string("adamw")));  // older files lack it
     if (!optimizer) return data_loss("metadata.json names an optimizer that this server does not know", "bad_metadata");
     checkpoint.optimizer = *optimizer;
-    checkpoint.size_bytes = json.value("size_bytes", int64_t{0});
+    checkpoint.size_bytes = whole_number(json, "size_bytes", int64_t{0});
     checkpoint.is_public = json.value("public", false);
     checkpoint.encrypted = json.value("encrypted", false);
     checkpoint.ephemeral = json.value("ephemeral", false);
-    checkpoint.future_number = json.value("future_id", uint64_t{0});
-    if (const auto seq = json.find("seq_id"); seq != json.end() && seq->is_number_integer()) {
-      checkpoint.seq_id = seq->get<int64_t>();
+    checkpoint.future_number = whole_number(json, "future_id", uint64_t{0});
+    if (const auto seq = json.find("seq_id"); seq != json.end() && seq->is_number()) {
+      checkpoint.seq_id = whole_number<int64_t>(json, "seq_id");
     }
     if (const auto expiry = json.find("expires_at"); expiry != json.end() && !expiry->is_null()) {
       checkpoint.expires_at = parse_iso_time(expiry->get<std::string>());

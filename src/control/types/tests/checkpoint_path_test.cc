@@ -105,20 +105,25 @@ TEST(Metadata, RoundTrips) {
   EXPECT_FALSE(from_metadata_json(text.replace(text.find("dimuon"), 6, "newton")).ok());
 }
 
-TEST(Metadata, ANumberThatMustBeWholeAndHasAnExponentIsDataLoss) {
+TEST(Metadata, AMemberThatMustBeAWholeNumberAndIsNoneIsDataLoss) {
   Checkpoint checkpoint;
   checkpoint.path = parse_checkpoint_path("tinker://s:train:0/weights/a").value();
   checkpoint.lora_alpha = 8.5;
   const std::string text = to_metadata_json(checkpoint);
   EXPECT_EQ(from_metadata_json(text)->lora_alpha, 8.5);
-  for (const std::string key : {"format_version", "lora_rank", "size_bytes", "future_id"}) {
+  const auto with = [&text](const std::string& key, const char* number) {
     std::string changed = text;
     const size_t at = changed.find(": ", changed.find('"' + key + '"')) + 2;
-    changed.replace(at, changed.find(',', at) - at, "1e74");
-    const auto read = from_metadata_json(changed);
+    return from_metadata_json(changed.replace(at, changed.find(',', at) - at, number));
+  };
+  for (const char* key : {"format_version", "lora_rank", "size_bytes", "future_id"}) {
+    const auto read = with(key, "1e74");
     ASSERT_FALSE(read.ok()) << key;
     EXPECT_NE(read.error().message.find(key), std::string::npos) << read.error().message;
   }
+  EXPECT_FALSE(with("lora_rank", "1099511627776").ok());
+  EXPECT_FALSE(with("future_id", "-1").ok());
+  EXPECT_TRUE(from_metadata_json(R"({"score": 0.5,)" + text.substr(1)).ok()) << "what others add is theirs";
 }
 
 TEST(Metadata, TruncatedOrForeignTextIsDataLoss) {
