@@ -6,18 +6,9 @@
 #include <malloc.h>
 #include <new>
 
-// g++ defines the first, our build the second, because it undefines that of g++, and clang answers the others.
-#if defined(__SANITIZE_ADDRESS__) || defined(TUFT_SANITIZE_THREAD)
-#define TUFT_HAS_SANITIZER
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define TUFT_HAS_SANITIZER
-#endif
-#endif
-
 namespace {
 
-#ifdef TUFT_HAS_SANITIZER
+#if defined(TUFT_SANITIZE_ADDRESS) || defined(TUFT_SANITIZE_THREAD)
 constexpr bool kIsPossible = false;
 #else
 constexpr bool kIsPossible = true;
@@ -39,7 +30,7 @@ thread_local int wipes = 0;  // objects of this thread
 
 }  // namespace
 
-#ifndef TUFT_HAS_SANITIZER
+#if !defined(TUFT_SANITIZE_ADDRESS) && !defined(TUFT_SANITIZE_THREAD)
 // These replace functions of the standard library, to which its delete[] leads. Its operator new takes memory from
 // malloc(), so it is not replaced.
 void operator delete(void* memory) noexcept {  // NOLINT(misc-new-delete-overloads)

@@ -77,7 +77,7 @@ void operator delete[](void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef TUFT_SANITIZE_ADDRESS
 // Shared libraries may take operator new from the sanitizer and operator delete from here. It reads this at its start.
 extern "C" const char* __asan_default_options() {  // NOLINT(bugprone-reserved-identifier)
   return "alloc_dealloc_mismatch=0";

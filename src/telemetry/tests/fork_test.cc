@@ -66,7 +66,7 @@ constexpr bool kThreadSanitizer = true;
 #else
 constexpr bool kThreadSanitizer = false;
 #endif
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(TUFT_SANITIZE_ADDRESS)
 constexpr bool kAddressSanitizer = true;
 #else
 constexpr bool kAddressSanitizer = false;

@@ -31,7 +31,7 @@ thread_local size_t t_allocations = 0;
 }  // namespace
 
 // Sanitizers have operators of their own, which these would hide. With a sanitizer the tests run without counting.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(TUFT_SANITIZE_THREAD)
+#if !defined(TUFT_SANITIZE_ADDRESS) && !defined(TUFT_SANITIZE_THREAD)
 void* operator new(size_t size) {
   return counted(size);
 }
