@@ -183,9 +183,7 @@ Result<Loaded> parse_config(std::string_view yaml, std::string_view origin) {
   // FastDeploy's switch applies if the file does not decide.
   if (!said && parse_boolean(environment("TRACES_ENABLE").value_or("")).value_or(false))
     enable_tracing(config.telemetry);
-  if (std::string path; reader.text("authorized_users_file", path) && !path.empty()) {
-    config.authorized_users_file = full_path(path);
-  }
+  reader.file("authorized_users_file", config.authorized_users_file);
   if (config.authorized_users.empty() && config.authorized_users_file.empty()) {
     problems.warning(users == nullptr ? 1 : users->line, "authorized_users",
                      "is empty, so every request will be refused; add \"tml-<secret>: <user>\" lines");
