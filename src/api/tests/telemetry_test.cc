@@ -33,6 +33,15 @@ class HttpTelemetry : public ServerTest {
     const auto* point = metric.has_value() ? metric->point(labels) : nullptr;
     return point == nullptr ? 0 : static_cast<double>(point->count);
   }
+  // Returns how many POST requests of a route have been answered with `status`, by any test of the process.
+  double answered(const char* route, const std::string& status) {
+    std::map<std::string, std::string> labels = {{"http.request.method", "POST"},
+                                                 {"http.route", route},
+                                                 {"http.response.status_code", status},
+                                                 {"url.scheme", "http"}};
+    if (status.starts_with('5')) labels["error.type"] = status;
+    return histogram_count("http.server.request.duration", labels);
+  }
 
   telemetry::WithCollector collector;
 };
@@ -73,14 +82,7 @@ TEST_F(HttpTelemetry, SpanHasTheAttributesOfTheConventions) {
 
 TEST_F(HttpTelemetry, ServerFailureIsAnErrorAndARefusalIsNot) {
   start();
-  const auto failures = [this] {
-    return histogram_count("http.server.request.duration", {{"http.request.method", "POST"},
-                                                            {"http.route", "/api/v1/optim_step"},
-                                                            {"http.response.status_code", "503"},
-                                                            {"url.scheme", "http"},
-                                                            {"error.type", "503"}});
-  };
-  const auto failures_before = failures();
+  const double failures_before = answered("/api/v1/optim_step", "503");
   control.next_failure = unavailable("a worker is away");
   EXPECT_EQ(post("optim_step", R"({"model_id":"m","adam_params":{}})").status, 503);
   const auto failed = span_of("POST /api/v1/optim_step");
@@ -91,7 +93,7 @@ TEST_F(HttpTelemetry, ServerFailureIsAnErrorAndARefusalIsNot) {
   const auto refused = span_of("POST /api/v1/create_model");
   ASSERT_TRUE(refused.has_value());
   EXPECT_FALSE(refused->error);
-  EXPECT_EQ(failures(), failures_before + 1);
+  EXPECT_EQ(answered("/api/v1/optim_step", "503"), failures_before + 1);
   EXPECT_GE(collector.sum("tuft.http.parse_errors", {{"reason", "json"}}), 1);
 }
 
@@ -204,13 +206,7 @@ TEST_F(HttpTelemetry, ARequestWithoutAnOperationTakesNoPlaceAmongTheSharedKeys) 
 // Anybody could push the spans of users out of the queues and archives otherwise.
 TEST_F(HttpTelemetry, RequestsOfStrangersAreCountedAndNotTraced) {
   start();
-  const auto refused = [this] {
-    return histogram_count("http.server.request.duration", {{"http.request.method", "POST"},
-                                                            {"http.route", "/api/v1/get_info"},
-                                                            {"http.response.status_code", "403"},
-                                                            {"url.scheme", "http"}});
-  };
-  const auto refused_before = refused();
+  const double refused_before = answered("/api/v1/get_info", "403");
   const Headers no_key = {{"X-API-Key", ""}};
   EXPECT_EQ(post("get_info", "{}", no_key).status, 401);
   EXPECT_EQ(post("get_info", "{}", {{"X-API-Key", "tml-not-a-key"}}).status, 403);
@@ -229,24 +225,18 @@ TEST_F(HttpTelemetry, RequestsOfStrangersAreCountedAndNotTraced) {
   });
   EXPECT_LE(refusals, 1) << "only with a log record, of which there is one a second";
   EXPECT_EQ(static_cast<ptrdiff_t>(spans.size()) - refusals, 1);
-  EXPECT_EQ(refused(), refused_before + 1);
+  EXPECT_EQ(answered("/api/v1/get_info", "403"), refused_before + 1);
 }
 
 // A thousand sessions send a hundred heartbeats a second, which say nothing new.
 TEST_F(HttpTelemetry, OfHeartbeatsSomeAreTracedAndAllAreCounted) {
   start();
   const std::string name = "POST /api/v1/session_heartbeat";
-  const auto answered = [this] {
-    return histogram_count("http.server.request.duration", {{"http.request.method", "POST"},
-                                                            {"http.route", "/api/v1/session_heartbeat"},
-                                                            {"http.response.status_code", "200"},
-                                                            {"url.scheme", "http"}});
-  };
-  const auto answered_before = answered();
+  const double answered_before = answered("/api/v1/session_heartbeat", "200");
   const Nanos begin = system_clock().monotonic();
   for (int i = 0; i < 400; ++i) ASSERT_EQ(post("session_heartbeat", R"({"session_id":"s-alice"})").status, 200);
   const Nanos seconds = (system_clock().monotonic() - begin) / kSecond + 2;
-  EXPECT_EQ(answered(), answered_before + 400);
+  EXPECT_EQ(answered("/api/v1/session_heartbeat", "200"), answered_before + 400);
   const size_t traced = count_spans(name);
   EXPECT_GT(traced, 0U);
   EXPECT_LE(traced, static_cast<size_t>(seconds) * 2 * api::HttpTelemetry::kTracedMax);  // two I/O threads

@@ -1,5 +1,4 @@
 // Tests of the endpoints of sampling over a real socket.
-#include <initializer_list>
 
 #include "api/tests/bodies.h"
 #include "api/tests/test_client.h"

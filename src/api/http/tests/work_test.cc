@@ -2,7 +2,6 @@
 #include <future>
 #include <string>
 #include <vector>
-#include <zstd.h>
 
 #include "api/json/json_reader.h"
 #include "api/tests/bodies.h"

@@ -1,7 +1,5 @@
 // Tests of the endpoints over a real socket.
-#include <cstring>
 #include <limits>
-#include <zstd.h>
 
 #include "api/tests/bodies.h"
 #include "api/tests/test_client.h"

@@ -2,7 +2,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <dlfcn.h>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -11,15 +10,10 @@
 
 #include <gtest/gtest.h>
 
+#include "telemetry/host/tests/fake_gpus.h"
+
 namespace tuft::telemetry::internal {
 namespace {
-
-void load_fakes(std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    const std::string path = std::string(TUFT_FAKE_GPUS) + name;
-    ASSERT_NE(::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL), nullptr) << ::dlerror();
-  }
-}
 
 using Open = std::unique_ptr<GpuLibrary> (*)(const char*);
 constexpr std::initializer_list<Open> kLibraries{&open_nvml, &open_amd_smi, &open_rocm_smi};
@@ -172,7 +166,8 @@ class OpenGpusDeathTest : public ::testing::Test {
 TEST_F(OpenGpusDeathTest, NvidiaAndAmdThenBothAndEachOnce) {
   EXPECT_EXIT(
       {
-        load_fakes({"libnvidia-ml.so.1", "libamd_smi.so.26", "librocm_smi64.so.7", "librocm-core.so.1"});
+        for (const char* name : {"libnvidia-ml.so.1", "libamd_smi.so.26", "librocm_smi64.so.7", "librocm-core.so.1"})
+          load_fake(name);
         print_gpus_and_exit();
       },
       ::testing::ExitedWithCode(0), "^Fake H1 CUDA 12.8, Fake K1 CUDA 12.8, Fake M1 ROCm 6.4.1, Fake M2 ROCm 6.4.1, $");
@@ -181,7 +176,7 @@ TEST_F(OpenGpusDeathTest, NvidiaAndAmdThenBothAndEachOnce) {
 TEST_F(OpenGpusDeathTest, OnlyRocmSmiThenItsGpus) {
   EXPECT_EXIT(
       {
-        load_fakes({"librocm_smi64.so.7"});
+        load_fake("librocm_smi64.so.7");
         print_gpus_and_exit();
       },
       ::testing::ExitedWithCode(0), "^Fake V1 ROCm , Fake V2 ROCm , $");

@@ -1,5 +1,4 @@
 #include <cstdlib>
-#include <dlfcn.h>
 #include <map>
 #include <string>
 
