@@ -13,6 +13,7 @@
 #include "engine/sample/prompt_scores.h"
 #include "engine/sample/request_state.h"
 #include "engine/sample/schedule.h"
+#include "engine/sample/step_cost.h"
 #include "engine/sample/step_metrics.h"
 #include "engine/sample/step_trace.h"
 #include "telemetry/context.h"
@@ -47,7 +48,7 @@ class BatchSampler final : public Sampler {
         metrics_(options.base_model, options.batch_tokens, options.memory_bytes),
         trace_(options.base_model),
         draws_(engine),
-        schedule_(engine, options_, metrics_) {
+        schedule_(engine, options_, metrics_, cost_) {
     TUFT_CHECK(options.batch_tokens >= 1 && options.tokens_max >= 1 && options.sequences_max >= 1,
                "sampler options must be positive");
     update_metrics();  // zeros, not gaps, before the first request
@@ -99,6 +100,7 @@ class BatchSampler final : public Sampler {
 
   RequestNumber last_number_ = 0;
   std::unordered_map<std::string, uint64_t> scopes_;  // as many as there are tenants
+  StepCost cost_;
   Schedule schedule_;
   Nanos now_ = 0;  // begin, then end of the step
   Nanos last_step_end_ = 0;
@@ -203,6 +205,7 @@ void BatchSampler::run_step() {
         engine_.step(schedule_.feeds(), [this](std::span<const LogitsRow> rows) { take_logits(rows); });
     now_ = last_step_end_ = clock_.monotonic();
     metrics_.stepped(schedule_.step(), now_ - begin);
+    cost_.stepped(schedule_.step().prefill_tokens + schedule_.step().decode_tokens, now_ - begin);
     trace_.stepped(schedule_.step(), schedule_.slots(), {begin, now_}, engine_.kv_usage(), status);
     if (status.ok()) {
       schedule_.fed();

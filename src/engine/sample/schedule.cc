@@ -1,6 +1,7 @@
 #include "engine/sample/schedule.h"
 
 #include <algorithm>
+#include <cmath>
 #include <new>
 #include <utility>
 
@@ -117,6 +118,7 @@ void Schedule::share_tokens() {
   std::stable_sort(order.begin(), order.end(), [](const Tenant* one, const Tenant* other) {
     return one->decodes + one->wanted < other->decodes + other->wanted;
   });
+  if (order.size() > 1) left = limited_for(order.front()->decodes + order.front()->wanted, left);
   for (size_t i = 0; i < order.size(); ++i) {
     Tenant& tenant = *order[i];
     size_t tokens = std::max<size_t>(1, left / (order.size() - i));
@@ -126,6 +128,15 @@ void Schedule::share_tokens() {
     tenant.decodes = std::min(tenant.decodes, tokens);
     tenant.tokens_left = tokens - tenant.decodes;
   }
+}
+
+// Returns how many of the tokens a step may have that k tenants share: it may take k times as long as one with the
+// tokens of the lightest tenant alone.
+size_t Schedule::limited_for(size_t lightest, size_t tokens) const {
+  if (!cost_.fixed_in_tokens()) return tokens;
+  const auto tenants = static_cast<double>(turns_.size());
+  const double most = tenants * static_cast<double>(lightest) + (tenants - 1) * *cost_.fixed_in_tokens();
+  return most < static_cast<double>(tokens) ? static_cast<size_t>(std::lround(most)) : tokens;
 }
 
 // Plans the next item of the tenant, or makes its next request active. Returns false if there is none for this step.

@@ -6,6 +6,11 @@
 // open than one step feeds; then the youngest of the tenants with most of them pause. What is left goes to those who
 // can use more. Within a tenant the oldest request comes first.
 //
+// A step that tenants share is so short that nobody is served slower than with an equal part of the engine's time: of k
+// tenants, the one that wants least waits at most k times as long for its tokens as it would if it were alone. Where
+// tokens cost little beside a step itself, as on a GPU, this limits nothing; where each token costs as much as the next
+// one, the larger tenants pause most of their samples until the smaller ones are done.
+//
 // If blocks are short, the youngest sequence of the tenant that holds most releases its blocks, waits, and is fed again
 // from its tokens when there is room. The oldest sequence of all takes blocks from everybody, so that each ends.
 //
@@ -23,6 +28,7 @@
 #include <vector>
 
 #include "engine/sample/request_state.h"
+#include "engine/sample/step_cost.h"
 #include "engine/sample/step_metrics.h"
 
 namespace tuft::engine {
@@ -31,8 +37,8 @@ namespace tuft::engine {
 class Schedule {
  public:
   // All arguments must outlive it. Reads batch_tokens and sequences_max of the options.
-  Schedule(DecodeEngine& engine, const SamplerOptions& options, const StepMetrics& metrics)
-      : engine_(engine), options_(options), metrics_(metrics) {}
+  Schedule(DecodeEngine& engine, const SamplerOptions& options, const StepMetrics& metrics, const StepCost& cost)
+      : engine_(engine), options_(options), metrics_(metrics), cost_(cost) {}
   ~Schedule();
   Schedule(const Schedule&) = delete;
   Schedule& operator=(const Schedule&) = delete;
@@ -90,6 +96,7 @@ class Schedule {
   bool has_place(const Tenant& tenant) const;
   void begin_turns();
   void share_tokens();
+  size_t limited_for(size_t lightest, size_t tokens) const;
   bool take_turn(Tenant& tenant);
   bool admit(Tenant& tenant);
   void activate(Tenant& tenant);
@@ -114,6 +121,7 @@ class Schedule {
   DecodeEngine& engine_;
   const SamplerOptions& options_;
   const StepMetrics& metrics_;
+  const StepCost& cost_;
 
   Requests active_;
   size_t waiting_ = 0;

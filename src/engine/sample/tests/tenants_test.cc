@@ -1,8 +1,10 @@
 // Tests that tenants share the sampler: places, tokens of a step and blocks of the KV cache.
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +32,25 @@ class SamplerTenantsTest : public ::testing::Test {
     options.tokens_max = 700;
     options.queue_max = 1000;
     sampler_ = make_sampler(engine_->model(), engine_->adapters(), engine_->decoding(), options, {}, clock_);
+  }
+  // From now on a step takes `fixed` microseconds, and one more for each token.
+  void steps_take(int fixed) {
+    engine_->before_step = [this, fixed](std::span<const Feed> feeds) -> Status {
+      Nanos micros = fixed;
+      for (const Feed& feed : feeds) micros += static_cast<Nanos>(feed.tokens.size());
+      clock_.advance(micros * kMicrosecond);
+      return {};
+    };
+  }
+  // Returns the tokens of the longest of the steps that the light tenant's sample of ten tokens takes beside a heavy
+  // one.
+  size_t longest_step_beside(int heavy_samples) {
+    for (int i = 0; i < 4; ++i) submit(request("heavy", 3, 600, heavy_samples / 4), heavy_[i]);
+    steps(20);
+    submit(request("light", 3, 10), light_);
+    const size_t before = engine_->step_tokens.size();
+    EXPECT_EQ(steps_until(light_), 10);
+    return *std::max_element(engine_->step_tokens.begin() + static_cast<ptrdiff_t>(before), engine_->step_tokens.end());
   }
   // No two requests share a block of their prompts.
   SampleRequest request(const std::string& tenant, int prompt, int max_tokens, int samples = 1) {
@@ -91,6 +112,27 @@ TEST_F(SamplerTenantsTest, AnotherTenantGetsAnEqualPartOfPlacesAndTokens) {
   // Two steps for the prompt, and 20 for each half of the samples.
   EXPECT_LE(steps_until(light_), 2 + 2 * 20 + 2);
   for (const size_t feeds : engine_->step_feeds) EXPECT_LE(feeds, 16U);
+  finish();
+}
+
+// A step of its own would take 4 + 3 microseconds with the prompt, and 4 + 1 afterwards.
+TEST_F(SamplerTenantsTest, StepsTakeAtMostTwiceAsLongAsThoseOfTheLighterTenantAlone) {
+  make(0);
+  steps_take(4);
+  const size_t tokens = longest_step_beside(64);
+  EXPECT_EQ(tokens, 2U * 3 + 4);
+  EXPECT_EQ(engine_->step_tokens.back(), 2U * 1 + 4);
+  for (int i = 0; i < 4; ++i) EXPECT_FALSE(heavy_[i]);
+  steps(2);
+  EXPECT_EQ(engine_->step_tokens.back(), 64U) << "nobody else is there";
+  finish();
+}
+
+TEST_F(SamplerTenantsTest, WhereAStepCostsMoreThanItsTokensNobodyPauses) {
+  make(0);
+  steps_take(1000);
+  EXPECT_EQ(longest_step_beside(64), 64U + 3);
+  EXPECT_EQ(engine_->step_tokens.back(), 64U + 1);
   finish();
 }
 
