@@ -4,6 +4,7 @@
 #include <charconv>
 #include <utility>
 
+#include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/http/error.hpp>
 
@@ -87,7 +88,11 @@ HttpConnection::~HttpConnection() {
 awaitable<void> HttpConnection::serve(std::shared_ptr<HttpConnection> self) {
   try {
     bool again = co_await self->socket_.handshake();
-    while (again) again = co_await self->serve_one();
+    while (again) {
+      again = co_await self->serve_one();
+      // A client that sends many requests at once takes turns with the other connections of the thread.
+      if (again && self->socket_.buffer().size() > 0) co_await asio::post(*self->thread_.io, asio::use_awaitable);
+    }
     co_await self->socket_.close();
   } catch (const std::exception& exception) {
     telemetry::log_error("http.connection.failed", exception.what());

@@ -1,0 +1,71 @@
+// Tests that the connections of an I/O thread take turns.
+#include <future>
+#include <string>
+#include <vector>
+
+#include "api/tests/test_client.h"
+
+namespace tuft::api {
+namespace {
+
+// What the handlers did. Only the I/O thread writes it before the server stops.
+struct Journal {
+  std::promise<void> begun;
+  std::promise<void> may_end;
+  std::vector<std::string> requests;
+};
+
+Journal* journal = nullptr;
+
+Result<Answer> note(std::string request) {
+  journal->requests.push_back(std::move(request));
+  return Answer(json_response("{}"));
+}
+
+// Keeps the I/O thread busy, while other requests arrive.
+Result<Answer> handle_first(Exchange&) {
+  journal->begun.set_value();
+  journal->may_end.get_future().wait();
+  return note("first");
+}
+
+constexpr Route kTurnRoutes[] = {
+    {.method = Method::kGet, .pattern = "/first", .handler = handle_first},
+    {.method = Method::kGet, .pattern = "/next", .handler = [](Exchange&) { return note("next"); }},
+    {.method = Method::kGet, .pattern = "/other", .handler = [](Exchange&) { return note("other"); }},
+};
+
+class Turns : public ServerTest {
+ protected:
+  Turns() {
+    journal = &journal_;
+    options.routes = kTurnRoutes;
+    options.io_threads = 1;
+  }
+
+  static std::string get(const std::string& target) { return request_text("GET", target, ""); }
+
+  Journal journal_;
+};
+
+TEST_F(Turns, ARequestOfAnotherConnectionDoesNotWaitForAllThatOneClientSentAtOnce) {
+  start();
+  TestClient many(server->port());
+  TestClient one(server->port());
+  one.send(get("/nowhere"));
+  EXPECT_EQ(one.read_reply().status, 404) << "it has a connection";
+  std::string requests = get("/first");
+  for (int i = 0; i < 8; ++i) requests += get("/next");
+  many.send(requests);
+  journal_.begun.get_future().wait();
+  one.send(get("/other"));
+  journal_.may_end.set_value();
+  EXPECT_EQ(one.read_reply().status, 200);
+  for (int i = 0; i < 9; ++i) EXPECT_EQ(many.read_reply().status, 200);
+  stop();
+  ASSERT_EQ(journal_.requests.size(), 10U);
+  EXPECT_EQ(journal_.requests.back(), "next");
+}
+
+}  // namespace
+}  // namespace tuft::api
