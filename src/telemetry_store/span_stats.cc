@@ -16,6 +16,7 @@ namespace {
 constexpr double kNoSpans = std::numeric_limits<double>::quiet_NaN();
 // Of one answer; see kSpanSeriesQueryBytes.
 constexpr size_t kSpansOfSeriesMax = size_t{8} << 20;
+constexpr size_t kSumsMax = 1'000'000;
 constexpr size_t kGroupsSeenMax = 100'000;
 
 // Four to each decade, from 10 us to 1,000 s.
@@ -43,13 +44,29 @@ Status visit_segments(const Segments& segments, const Conditions& conditions, co
   return {};
 }
 
-// What a span adds to the cell of its group and step.
+Error query_too_large(std::string_view what) {
+  return {ErrorCode::kResourceExhausted, std::string(what) + "; ask for a shorter time or a narrower filter",
+          "query_too_large"};
+}
+
+bool is_quantile(SpanFunction function) {
+  return function == SpanFunction::kP50 || function == SpanFunction::kP95 || function == SpanFunction::kP99;
+}
+
+// A span in the cell of its group and step. Only quantiles need each span.
 struct Sample {
   uint32_t cell = 0;
   float seconds = 0;
 };
 
+// The spans of a cell.
+struct Sum {
+  uint64_t spans = 0;
+  double seconds = 0;
+};
+
 static_assert(kSpansOfSeriesMax * sizeof(Sample) * 3 / 2 <= static_cast<size_t>(kSpanSeriesQueryBytes));
+static_assert(kSumsMax * (sizeof(Sum) + 4 * sizeof(void*)) <= static_cast<size_t>(kSpanSeriesQueryBytes));
 
 class SeriesBuilder {
  public:
@@ -64,12 +81,7 @@ class SeriesBuilder {
       if (function_ == SpanFunction::kErrors && (rows.flags(row) & span_flag::kFailed) == 0) continue;
       const auto step = static_cast<uint32_t>((rows.time(row) - start_) / step_);
       if (step >= steps_) continue;
-      if (samples_.size() >= kSpansOfSeriesMax)
-        return Error{ErrorCode::kResourceExhausted,
-                     "more than eight million spans meet the filter; ask for a shorter time or a narrower filter",
-                     "query_too_large"};
-      samples_.push_back(
-          {static_cast<uint32_t>(group * steps_ + step), static_cast<float>(to_seconds(rows.duration(row)))});
+      TUFT_TRY(add(static_cast<uint32_t>(group * steps_ + step), to_seconds(rows.duration(row))));
     }
     return {};
   }
@@ -89,6 +101,19 @@ class SeriesBuilder {
   }
 
  private:
+  Status add(uint32_t cell, double seconds) {
+    if (is_quantile(function_)) {
+      if (samples_.size() >= kSpansOfSeriesMax) return query_too_large("more than eight million spans meet the filter");
+      samples_.push_back({cell, static_cast<float>(seconds)});
+      return {};
+    }
+    if (sums_.size() >= kSumsMax) return query_too_large("the series have more than a million points");
+    Sum& sum = sums_[cell];
+    ++sum.spans;
+    sum.seconds += seconds;
+    return {};
+  }
+
   Result<uint32_t> group_of(Rows& rows, uint32_t row, std::unordered_map<uint32_t, uint32_t>& groups) {
     uint32_t number = 0;
     if (by_ == "name") number = rows.narrow(Column::kName, row);
@@ -105,9 +130,7 @@ class SeriesBuilder {
     }
     const auto [found, added] = numbers_.try_emplace(name, static_cast<uint32_t>(names_.size()));
     if (added) {
-      if (names_.size() >= kGroupsSeenMax)
-        return Error{ErrorCode::kResourceExhausted, "the spans have more than 100,000 groups; use a narrower filter",
-                     "query_too_large"};
+      if (names_.size() >= kGroupsSeenMax) return query_too_large("the spans have more than 100,000 groups");
       names_.push_back(name);
       spans_.push_back(0);
     }
@@ -116,40 +139,33 @@ class SeriesBuilder {
   }
 
   std::vector<double> points_of(uint32_t group) {
-    const bool is_number = function_ == SpanFunction::kCount || function_ == SpanFunction::kErrors ||
-                           function_ == SpanFunction::kRate || function_ == SpanFunction::kBusy;
-    std::vector<double> points(steps_, is_number ? 0.0 : kNoSpans);
+    if (is_quantile(function_)) return quantiles_of(group);
+    std::vector<double> points(steps_, function_ == SpanFunction::kMean ? kNoSpans : 0.0);
+    for (size_t step = 0; step < steps_; ++step) {
+      const auto found = sums_.find(static_cast<uint32_t>(group * steps_ + step));
+      if (found != sums_.end()) points[step] = value_of(found->second);
+    }
+    return points;
+  }
+
+  double value_of(const Sum& sum) const {
+    const auto count = static_cast<double>(sum.spans);
+    if (function_ == SpanFunction::kRate) return count / to_seconds(step_);
+    if (function_ == SpanFunction::kBusy) return sum.seconds / to_seconds(step_);
+    return function_ == SpanFunction::kMean ? sum.seconds / count : count;
+  }
+
+  std::vector<double> quantiles_of(uint32_t group) {
+    const double part = function_ == SpanFunction::kP50 ? 0.5 : function_ == SpanFunction::kP95 ? 0.95 : 0.99;
+    std::vector<double> points(steps_, kNoSpans);
     const auto by_cell = [](const Sample& sample, uint32_t cell) { return sample.cell < cell; };
     auto at = std::lower_bound(samples_.begin(), samples_.end(), static_cast<uint32_t>(group * steps_), by_cell);
     for (size_t step = 0; step < steps_; ++step) {
       const auto begin = at;
       while (at != samples_.end() && at->cell == group * steps_ + step) ++at;
-      if (begin != at) points[step] = value_of(begin, at);
+      if (begin != at) points[step] = quantile(begin, at, part);
     }
     return points;
-  }
-
-  double value_of(std::vector<Sample>::iterator begin, std::vector<Sample>::iterator end) const {
-    const auto count = static_cast<double>(end - begin);
-    double sum = 0;
-    switch (function_) {
-      case SpanFunction::kCount:
-      case SpanFunction::kErrors:
-        return count;
-      case SpanFunction::kRate:
-        return count / to_seconds(step_);
-      case SpanFunction::kMean:
-      case SpanFunction::kBusy:
-        for (auto at = begin; at != end; ++at) sum += at->seconds;
-        return sum / (function_ == SpanFunction::kMean ? count : to_seconds(step_));
-      case SpanFunction::kP50:
-        return quantile(begin, end, 0.5);
-      case SpanFunction::kP95:
-        return quantile(begin, end, 0.95);
-      case SpanFunction::kP99:
-        break;
-    }
-    return quantile(begin, end, 0.99);
   }
 
   // The smallest duration that at least this part of the spans does not exceed.
@@ -170,7 +186,8 @@ class SeriesBuilder {
   std::map<std::string, uint32_t> numbers_;
   std::vector<std::string> names_;
   std::vector<uint64_t> spans_;
-  std::vector<Sample> samples_;
+  std::vector<Sample> samples_;             // of quantiles
+  std::unordered_map<uint32_t, Sum> sums_;  // by cell, of the other functions
 };
 
 }  // namespace

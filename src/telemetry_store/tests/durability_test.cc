@@ -18,8 +18,8 @@ namespace tuft::telemetry_store {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 template <typename Condition>
 bool wait_for(const Condition& condition) {

@@ -6,8 +6,8 @@
 namespace tuft::telemetry_store {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 class Isolation : public StoreTest {
  protected:
@@ -152,7 +152,7 @@ TEST_F(Isolation, OfDurationsAndSeries) {
     const auto series = store_->span_series(kAlice, filter, SpanFunction::kCount, by, 20 * kSecond);
     ASSERT_EQ(series->series.size(), 1U) << by;
     EXPECT_THAT(series->series[0].second, ElementsAre(1)) << by;
-    EXPECT_THAT(series->series[0].first, testing::Not(testing::HasSubstr("bob")));
+    EXPECT_THAT(series->series[0].first, ::testing::Not(::testing::HasSubstr("bob")));
   }
 }
 

@@ -6,8 +6,8 @@
 namespace tuft::telemetry_store {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 class LogQueries : public StoreTest {};
 

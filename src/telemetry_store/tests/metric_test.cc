@@ -8,7 +8,7 @@
 namespace tuft::telemetry_store {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 using Kind = BuiltMetric::Kind;
 
 class Metrics : public StoreOnDiskTest {

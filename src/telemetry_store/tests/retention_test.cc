@@ -17,7 +17,7 @@ using internal::choose_leaving;
 using internal::fair_share;
 using internal::OwnerBytes;
 using internal::Owners;
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 TEST(FairShare, GivesEveryoneTheSameOrAll) {
   constexpr uint64_t kAll = std::numeric_limits<uint64_t>::max();

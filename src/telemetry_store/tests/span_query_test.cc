@@ -9,8 +9,8 @@
 namespace tuft::telemetry_store {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 class SpanQuery : public StoreTest {};
 
@@ -226,7 +226,7 @@ TEST(SpanQueryDeadline, StopsAQueryThatTakesTooLongAndSaysHowToNarrowIt) {
   const auto found = store->durations({.all = true}, {});
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.error().code, ErrorCode::kDeadlineExceeded);
-  EXPECT_THAT(found.error().message, testing::HasSubstr("shorter time"));
+  EXPECT_THAT(found.error().message, ::testing::HasSubstr("shorter time"));
 }
 
 }  // namespace

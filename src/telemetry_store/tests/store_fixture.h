@@ -17,7 +17,7 @@
 
 namespace tuft::telemetry_store {
 
-class StoreTest : public testing::Test {
+class StoreTest : public ::testing::Test {
  protected:
   void SetUp() override { reopen(); }
 
