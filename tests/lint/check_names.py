@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Checks that no two sources of a module, and no two of its tests, declare the same name in their anonymous namespaces. They are
 compiled in groups (ADR 0024), and the compiler finds a repeated name only within a group: a new source would move the groups, and
-show the repetitions of others. Reads what clang-format leaves; functions may differ in the types of their parameters."""
+show the repetitions of others. For the same reason a test must write `::testing::` where it means the namespace of GoogleTest: a
+neighbour may include a namespace `testing` of ours. Reads what clang-format leaves; functions may differ in the types of their
+parameters."""
 import argparse
 import pathlib
 import re
@@ -15,6 +17,8 @@ SPACE = re.compile(r"namespace ([\w:]+) \{$")
 ALIAS = re.compile(r"(?:using|namespace) (\w+) = (.*)")
 TYPE = re.compile(r"(?:struct|class|enum class|enum|union) (\w+)[^;(]*(?:\{|$)")
 VARIABLE = re.compile(r"[\w:<>,&*\s]*?[\s&*](\w+)(?:\[\w*\])*(?:\s+TUFT_\w+\(.*?\))?\s*(?:=|;|\{)")
+GOOGLETEST = re.compile(r"(?<![:\w])testing::(Test|TestWithParam|Values|internal|\w*Contains|Each|\w*ElementsAre|HasSubstr|IsEmpty|"
+                        r"MatchesRegex|Not|Pair|SizeIs)\b")
 FUNCTION = re.compile(r"[\w:<>,&*\s]+?[\s&*](\w+)\(")
 NO_DECLARATION = ("//", "}", "#", "template", ")", " ")
 
@@ -88,6 +92,13 @@ def repetitions(folder, sources):
                 yield name, known[1], source
 
 
+def bare_uses(folder, sources):
+    """Yields the names of GoogleTest that the sources use through a bare `testing::`, each with its source."""
+    for source in sources:
+        for name in sorted(set(GOOGLETEST.findall((folder / source).read_text()))):
+            yield source, name
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=pathlib.Path, default=ROOT)
@@ -103,6 +114,9 @@ def main():
                 sources = re.findall(r"(?<=\s)[\w/]+\.cc\b", files)
                 found += [f"{module}: {one} and {other} both declare {name}; share it, or give one another name"
                           for name, one, other in repetitions(listing.parent, sources)]
+                if kind == "TESTS":
+                    found += [f"{module}: {source} says testing::{name}; write ::testing::{name}"
+                              for source, name in bare_uses(listing.parent, sources)]
     print("\n".join(found) or f"names: unique in the anonymous namespaces of {modules} modules")
     return 1 if found else 0
 

@@ -66,6 +66,14 @@ class CheckNames(unittest.TestCase):
         code, _ = self.check(source("int a = 1;"), source("int a = 2;"), "tuft_module(NAME m SOURCES one.cc TESTS other.cc)\n")
         self.assertEqual(code, 0)
 
+    def test_a_test_that_means_googletest_without_saying_so_is_found(self):
+        listing = "tuft_module(NAME m LIBS x TESTS one.cc other.cc)\n"
+        code, output = self.check(source("class One : public testing::Test {"), source(""), listing)
+        self.assertEqual(code, 1)
+        self.assertIn("m: one.cc says testing::Test; write ::testing::Test", output)
+        code, output = self.check(source("class One : public ::testing::Test {"), source("using testing::FakeEngine;"), listing)
+        self.assertEqual(code, 0, output)
+
 
 if __name__ == "__main__":
     unittest.main()

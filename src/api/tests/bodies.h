@@ -9,7 +9,7 @@
 
 namespace tuft::api {
 
-inline const Headers kProtobuf = {{"Content-Type", "application/x-protobuf"}};
+inline const Headers kProtobufHeaders = {{"Content-Type", "application/x-protobuf"}};
 
 // Returns `plain` as one frame of Zstandard that states its size.
 inline std::string zstd(const std::string& plain) {

@@ -141,7 +141,7 @@ inline std::string request_text(const std::string& method, const std::string& ta
   return text + "\r\n" + body;
 }
 
-class ServerTest : public testing::Test {
+class ServerTest : public ::testing::Test {
  protected:
   ~ServerTest() override { stop(); }
 

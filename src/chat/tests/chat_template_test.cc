@@ -10,7 +10,7 @@ namespace tuft::chat {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 Result<std::string> render(std::string_view source, const Json& messages = Json::array(),
                            const RenderOptions& options = {}) {

@@ -29,7 +29,7 @@ RenderOptions options_of(const Json& json) {
 
 // Each line is a case: a template or its name, the name of a conversation, options, the expected text (null for an
 // error), and the expected text of raise_exception.
-class Parity : public testing::TestWithParam<const char*> {
+class Parity : public ::testing::TestWithParam<const char*> {
  protected:
   static Json read(const std::string& path) {
     std::ifstream in(path);
@@ -75,7 +75,7 @@ TEST_P(Parity, RendersLikeTransformers) {
   EXPECT_EQ(seen, count);
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, Parity, testing::Values("expressions", "whitespace", "statements", "families"),
+INSTANTIATE_TEST_SUITE_P(Files, Parity, ::testing::Values("expressions", "whitespace", "statements", "families"),
                          [](const auto& param) { return std::string(param.param); });
 
 }  // namespace

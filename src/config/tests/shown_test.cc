@@ -11,10 +11,10 @@
 namespace tuft::config {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
-class Shown : public testing::Test {
+class Shown : public ::testing::Test {
  protected:
   Shown() {
     std::filesystem::create_directories(directory_.path() / "model");

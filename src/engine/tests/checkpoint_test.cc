@@ -16,8 +16,8 @@ namespace tuft::engine {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 AdapterState trained_adapter(bool with_optimizer) {
   AdapterState state = make_adapter(tiny_model(), tiny_lora());
@@ -59,7 +59,7 @@ AdapterState with_momentum() {
   return state;
 }
 
-class Checkpoint : public testing::Test {
+class Checkpoint : public ::testing::Test {
  protected:
   Result<int64_t> write(const AdapterState& state) { return write_checkpoint(path_, tiny_model(), state, "org/model"); }
   Result<AdapterState> read(bool with_optimizer = false) const {

@@ -12,8 +12,8 @@
 namespace tuft::engine {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 InitModelOptions tiny_options(Family family) {
   InitModelOptions options;
@@ -82,7 +82,7 @@ TEST(InitModel, LayersKeepTheVarianceOfActivations) {
   const auto files = TensorFiles::open_model(dir / "model");
   EXPECT_NEAR(deviation(**files, "model.embed_tokens.weight"), 0.1, 2e-3);
   EXPECT_NEAR(deviation(**files, "model.layers.0.self_attn.q_proj.weight"), 1.0 / 16, 2e-3);
-  EXPECT_THAT(*(*files)->find("model.norm.weight")->to_float(), testing::Each(1.0F));
+  EXPECT_THAT(*(*files)->find("model.norm.weight")->to_float(), ::testing::Each(1.0F));
 }
 
 TEST(InitModel, SeedThenItDecidesTheBytes) {

@@ -11,7 +11,7 @@
 namespace tuft::engine {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 TEST(LoraSpec, TrainFlagsThenTheirTargetModulesInOrder) {
   LoraSpec spec = tiny_lora();

@@ -12,8 +12,8 @@ namespace tuft::engine {
 namespace {
 
 using nlohmann::json;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 json tiny_config(const std::string& architecture) {
   return {{"architectures", {architecture}},
@@ -158,7 +158,7 @@ struct Refusal {
   const char* message;
 };
 
-class ModelSpecRefusal : public testing::TestWithParam<Refusal> {};
+class ModelSpecRefusal : public ::testing::TestWithParam<Refusal> {};
 
 TEST_P(ModelSpecRefusal, UnsupportedFeatureIsNamed) {
   const auto spec = parse(with(tiny_config("Qwen3ForCausalLM"), GetParam().key, GetParam().value));
@@ -173,7 +173,7 @@ constexpr ErrorCode kBad = ErrorCode::kInvalidArgument;
 
 INSTANTIATE_TEST_SUITE_P(
     Table, ModelSpecRefusal,
-    testing::Values(
+    ::testing::Values(
         Refusal{"architectures", json::array({"MixtralForCausalLM"}), kNo, "MixtralForCausalLM"},
         Refusal{"architectures", json::array(), kBad, "architectures is missing"},
         Refusal{"architectures", "Qwen3ForCausalLM", kBad, "list of strings"},

@@ -12,8 +12,8 @@
 namespace tuft::engine {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 std::string length_prefix(uint64_t length) {
   std::string out(8, '\0');
@@ -98,7 +98,7 @@ struct Hostile {
   const char* message;
 };
 
-class SafetensorsHostile : public testing::TestWithParam<Hostile> {};
+class SafetensorsHostile : public ::testing::TestWithParam<Hostile> {};
 
 TEST_P(SafetensorsHostile, FileThenDataLossWithTheReason) {
   const TempDir dir;
@@ -115,42 +115,42 @@ std::string one(const std::string& dtype, const std::string& shape, const std::s
 
 INSTANTIATE_TEST_SUITE_P(
     Table, SafetensorsHostile,
-    testing::Values(Hostile{"empty", "", "empty"}, Hostile{"short length", "abc", "8-byte length"},
-                    Hostile{"huge header", length_prefix(UINT64_MAX) + "{}", "100 MiB"},
-                    Hostile{"header beyond the end", length_prefix(100) + "{}", "beyond its end"},
-                    Hostile{"no header", length_prefix(0), "begin with '{'"},
-                    Hostile{"header is no object", file_of("[1]", 0), "begin with '{'"},
-                    Hostile{"bad JSON", file_of("{\"w\":", 0), "JSON"},
-                    Hostile{"not UTF-8", file_of("{\"\xff\":1}", 0), "JSON"},
-                    Hostile{"deep nesting", file_of("{\"w\":" + std::string(100000, '['), 0), "JSON"},
-                    Hostile{"entry is no object", file_of(R"({"w":3})", 0), "must have dtype"},
-                    Hostile{"entry without shape", file_of(R"({"w":{"dtype":"F32","data_offsets":[0,0]}})", 0),
-                            "must have dtype"},
-                    Hostile{"unknown dtype", one("\"F31\"", "[1]", "[0,4]", 4), "dtype is unknown"},
-                    Hostile{"dtype is a number", one("3", "[1]", "[0,4]", 4), "dtype is unknown"},
-                    Hostile{"negative shape", one("\"F32\"", "[-1]", "[0,4]", 4), "shape"},
-                    Hostile{"fractional shape", one("\"F32\"", "[1.5]", "[0,4]", 4), "shape"},
-                    Hostile{"shape overflows", one("\"F32\"", "[4611686018427387904,4611686018427387904]", "[0,4]", 4),
-                            "too large"},
-                    Hostile{"shape is a string", one("\"F32\"", "\"1\"", "[0,4]", 4), "shape must be a list"},
-                    Hostile{"one offset", one("\"F32\"", "[1]", "[4]", 4), "data_offsets"},
-                    Hostile{"offset beyond the data", one("\"F32\"", "[2]", "[0,8]", 4), "outside"},
-                    Hostile{"offsets reversed", one("\"F32\"", "[1]", "[4,0]", 4), "outside"},
-                    Hostile{"length against shape", one("\"F32\"", "[2]", "[0,4]", 4), "need 8"},
-                    Hostile{"torn at the end", one("\"F32\"", "[2]", "[0,8]", 7), "outside"},
-                    Hostile{"something appended", one("\"F32\"", "[1]", "[0,4]", 5), "belong to no tensor"},
-                    Hostile{"hole", one("\"F32\"", "[1]", "[4,8]", 8), "hole"},
-                    Hostile{"name twice",
-                            file_of(R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
-                                    R"("w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
-                                    4),
-                            "twice"},
-                    Hostile{"overlap",
-                            file_of(R"({"v":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
-                                    R"("w":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})",
-                                    6),
-                            "overlaps"},
-                    Hostile{"metadata of numbers", file_of(R"({"__metadata__":{"step":3}})", 0), "__metadata__"}));
+    ::testing::Values(Hostile{"empty", "", "empty"}, Hostile{"short length", "abc", "8-byte length"},
+                      Hostile{"huge header", length_prefix(UINT64_MAX) + "{}", "100 MiB"},
+                      Hostile{"header beyond the end", length_prefix(100) + "{}", "beyond its end"},
+                      Hostile{"no header", length_prefix(0), "begin with '{'"},
+                      Hostile{"header is no object", file_of("[1]", 0), "begin with '{'"},
+                      Hostile{"bad JSON", file_of("{\"w\":", 0), "JSON"},
+                      Hostile{"not UTF-8", file_of("{\"\xff\":1}", 0), "JSON"},
+                      Hostile{"deep nesting", file_of("{\"w\":" + std::string(100000, '['), 0), "JSON"},
+                      Hostile{"entry is no object", file_of(R"({"w":3})", 0), "must have dtype"},
+                      Hostile{"entry without shape", file_of(R"({"w":{"dtype":"F32","data_offsets":[0,0]}})", 0),
+                              "must have dtype"},
+                      Hostile{"unknown dtype", one("\"F31\"", "[1]", "[0,4]", 4), "dtype is unknown"},
+                      Hostile{"dtype is a number", one("3", "[1]", "[0,4]", 4), "dtype is unknown"},
+                      Hostile{"negative shape", one("\"F32\"", "[-1]", "[0,4]", 4), "shape"},
+                      Hostile{"fractional shape", one("\"F32\"", "[1.5]", "[0,4]", 4), "shape"},
+                      Hostile{"shape overflows",
+                              one("\"F32\"", "[4611686018427387904,4611686018427387904]", "[0,4]", 4), "too large"},
+                      Hostile{"shape is a string", one("\"F32\"", "\"1\"", "[0,4]", 4), "shape must be a list"},
+                      Hostile{"one offset", one("\"F32\"", "[1]", "[4]", 4), "data_offsets"},
+                      Hostile{"offset beyond the data", one("\"F32\"", "[2]", "[0,8]", 4), "outside"},
+                      Hostile{"offsets reversed", one("\"F32\"", "[1]", "[4,0]", 4), "outside"},
+                      Hostile{"length against shape", one("\"F32\"", "[2]", "[0,4]", 4), "need 8"},
+                      Hostile{"torn at the end", one("\"F32\"", "[2]", "[0,8]", 7), "outside"},
+                      Hostile{"something appended", one("\"F32\"", "[1]", "[0,4]", 5), "belong to no tensor"},
+                      Hostile{"hole", one("\"F32\"", "[1]", "[4,8]", 8), "hole"},
+                      Hostile{"name twice",
+                              file_of(R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                                      R"("w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+                                      4),
+                              "twice"},
+                      Hostile{"overlap",
+                              file_of(R"({"v":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                                      R"("w":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})",
+                                      6),
+                              "overlaps"},
+                      Hostile{"metadata of numbers", file_of(R"({"__metadata__":{"step":3}})", 0), "__metadata__"}));
 
 TEST(Safetensors, DirectoryGivenAsFileThenDataLoss) {
   const TempDir dir;
@@ -158,7 +158,7 @@ TEST(Safetensors, DirectoryGivenAsFileThenDataLoss) {
   ASSERT_FALSE(files.ok());
 }
 
-class ShardedModel : public testing::Test {
+class ShardedModel : public ::testing::Test {
  protected:
   ShardedModel() {
     write("one.safetensors", "a", 1.0F);

@@ -13,7 +13,7 @@ namespace {
 using testing::GraphBuilder;
 using testing::Json;
 using testing::ref;
-using testing::tuple;
+using ::testing::tuple;
 
 Json args(std::initializer_list<Json> items) {
   Json out = Json::array();

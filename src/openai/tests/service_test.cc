@@ -76,7 +76,7 @@ struct OneThread {
   Service service;
 };
 
-class ServiceTest : public testing::Test {
+class ServiceTest : public ::testing::Test {
  protected:
   ServiceTest() { generation.model_config = model.config(); }
 

@@ -10,7 +10,7 @@
 namespace tuft::openai {
 namespace {
 
-class TextStreamTest : public testing::Test {
+class TextStreamTest : public ::testing::Test {
  protected:
   // Returns the text after each token and at the end.
   std::vector<std::string> pieces(const std::vector<int32_t>& tokens, bool stopped = false) {

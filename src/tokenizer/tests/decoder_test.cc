@@ -8,7 +8,7 @@
 namespace tuft::tokenizer {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(Decoder, ByteLevelThenBytesAndAddedTokens) {
   const auto decoder = Decoder::parse(

@@ -41,7 +41,7 @@ std::vector<Case> read_cases(const std::string& kind) {
   return cases;
 }
 
-class TokenizerParity : public testing::TestWithParam<const char*> {};
+class TokenizerParity : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(TokenizerParity, EncodesAndDecodesLikeHuggingFace) {
   const std::string kind = GetParam();
@@ -58,7 +58,7 @@ TEST_P(TokenizerParity, EncodesAndDecodesLikeHuggingFace) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerParity,
-                         testing::Values("gpt2", "llama3", "qwen2", "llama2", "llama2_legacy", "odd"),
+                         ::testing::Values("gpt2", "llama3", "qwen2", "llama2", "llama2_legacy", "odd"),
                          [](const auto& param) { return std::string(param.param); });
 
 }  // namespace

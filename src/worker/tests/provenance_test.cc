@@ -12,12 +12,12 @@
 namespace tuft::worker {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
 
 // A datum of three tokens: two of the prompt and one sampled, and targets that are shifted by one.
-class Provenance : public testing::Test {
+class Provenance : public ::testing::Test {
  protected:
   Provenance() {
     datum_.tokens = {5, 6, 7};

@@ -8,8 +8,8 @@
 namespace tuft::api {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class Console : public ServerTest {
  protected:
@@ -36,7 +36,7 @@ TEST_F(Console, ALoginGivesACookieThatNoScriptReads) {
   EXPECT_THAT(reply.body, Not(HasSubstr("tml-alice")));
   const std::string& cookie = reply.headers.at("set-cookie");
   EXPECT_THAT(cookie,
-              testing::MatchesRegex("tuft_console=[0-9a-f]{64}; HttpOnly; SameSite=Strict; Path=/; Max-Age=43200"));
+              ::testing::MatchesRegex("tuft_console=[0-9a-f]{64}; HttpOnly; SameSite=Strict; Path=/; Max-Age=43200"));
   const Reply proxied = call("POST", "/console/login", R"({"key":"tml-alice"})", {{"X-Forwarded-Proto", "https"}});
   EXPECT_THAT(proxied.headers.at("set-cookie"), HasSubstr("; Secure"));
 }
@@ -109,12 +109,12 @@ TEST_F(Console, ALogoutEndsTheSession) {
 TEST_F(Console, WhoIsSignedOutByALaterLoginIsToldWhy) {
   start();
   const std::string first = log_in();
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   for (size_t i = 0; i < ConsoleSessions::kPerUserMax; ++i) {
     EXPECT_EQ(with_cookie(first).status, 200);
     log_in();
   }
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("[console.session_displaced]"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("[console.session_displaced]"));
   expect_refusal(with_cookie(first), 401, "you were signed out because you logged in elsewhere");
 }
 
@@ -185,7 +185,7 @@ TEST_F(Console, ItsFilesAreKeptByBrowsers) {
   expect_refusal(call("GET", "/console/assets/no-such-file.js"), 404, "no such file");
 }
 
-class Sessions : public testing::Test {
+class Sessions : public ::testing::Test {
  protected:
   std::map<std::string, std::string, std::less<>> keys{{"k-alice", "alice"}, {"k-bob", "bob"}};
   FakeClock clock;

@@ -6,7 +6,7 @@
 namespace tuft::api {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr const char* kList =
     R"({"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{)"

@@ -14,7 +14,7 @@
 namespace tuft::api {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr const char* kBase = "/api/v1/observe/";
 

@@ -81,15 +81,15 @@ TEST_F(TrainingRequests, AnUnknownFieldOfAProtobufPassIsRefusedByNumber) {
   pass.set_loss_fn("cross_entropy");
   tinker_public::Datum& datum = *pass.add_data();
   datum.add_model_input()->mutable_encoded_text()->set_tokens(std::string(4, '\0'));
-  EXPECT_EQ(post("forward_backward", pass.SerializeAsString(), kProtobuf).status, 200);
+  EXPECT_EQ(post("forward_backward", pass.SerializeAsString(), kProtobufHeaders).status, 200);
   control.calls.clear();
   auto& reflection = *tinker_public::Datum::GetReflection();
   reflection.MutableUnknownFields(&datum)->AddVarint(31, 1);
-  expect_refusal(post("forward_backward", pass.SerializeAsString(), kProtobuf), 400, "field 31 of a Datum: ");
+  expect_refusal(post("forward_backward", pass.SerializeAsString(), kProtobufHeaders), 400, "field 31 of a Datum: ");
   EXPECT_EQ(control.last_refused.seq_id, 7);
   EXPECT_EQ(control.last_refused.why.reason, "unknown_field");
   reflection.MutableUnknownFields(&datum)->Clear();
-  EXPECT_EQ(post("forward_backward", pass.SerializeAsString() + "\x40\x01", kProtobuf).status, 400);
+  EXPECT_EQ(post("forward_backward", pass.SerializeAsString() + "\x40\x01", kProtobufHeaders).status, 400);
   EXPECT_TRUE(control.calls.empty());
 }
 

@@ -120,7 +120,7 @@ TEST_F(Connections, DeclaredBodyOverTheLimitIsRefusedWithoutReading) {
   options.limits.request_body_bytes_max = 1000;
   start();
   TestClient client(server->port());
-  Headers headers = kProtobuf;
+  Headers headers = kProtobufHeaders;
   headers["Content-Length"] = "100000000";
   client.send(request_text("POST", "/api/v1/forward_backward", "", headers));
   const Reply reply = client.read_reply();
@@ -129,7 +129,7 @@ TEST_F(Connections, DeclaredBodyOverTheLimitIsRefusedWithoutReading) {
   EXPECT_TRUE(client.at_end());
   // A short body is read to its end, and the connection stays open.
   TestClient second(server->port());
-  second.send(request_text("POST", "/api/v1/forward_backward", std::string(2000, 'x'), kProtobuf) + health());
+  second.send(request_text("POST", "/api/v1/forward_backward", std::string(2000, 'x'), kProtobufHeaders) + health());
   EXPECT_EQ(second.read_reply().status, 413);
   EXPECT_EQ(second.read_reply().status, 200);
 }
@@ -184,7 +184,7 @@ TEST_F(Connections, ChunkedBodyOverTheLimitIsRefused) {
   options.limits.request_body_bytes_max = 1000;
   start();
   TestClient client(server->port());
-  Headers headers = kProtobuf;
+  Headers headers = kProtobufHeaders;
   headers["Transfer-Encoding"] = "chunked";
   headers["Content-Length"] = "";
   client.send(request_text("POST", "/api/v1/forward_backward", "", headers));
@@ -197,7 +197,7 @@ TEST_F(Connections, ZstdBombIsRefused) {
   std::string bomb;
   const std::string frame = zstd(std::string(32 << 20, '\0'));
   for (int i = 0; i < 100; ++i) bomb += frame;  // several frames, so that the size in the first is too small
-  Headers headers = kProtobuf;
+  Headers headers = kProtobufHeaders;
   headers["Content-Encoding"] = "zstd";
   expect_refusal(post("forward_backward", bomb, headers), 413, "decompressed");
   EXPECT_EQ(call("GET", "/api/v1/healthz").status, 200);

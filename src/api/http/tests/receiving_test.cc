@@ -16,7 +16,7 @@ class Receiving : public ServerTest {
   }
   // The client waits for 100 Continue, which shows that the server has admitted the request.
   static std::string head(const std::string& user, size_t bytes) {
-    Headers headers = kProtobuf;
+    Headers headers = kProtobufHeaders;
     headers["X-API-Key"] = "tml-" + user;
     headers["Content-Length"] = std::to_string(bytes);
     headers["Expect"] = "100-continue";
@@ -75,7 +75,7 @@ TEST_F(Receiving, ChunkedBodyIsChargedWhileItArrives) {
   TestClient first(server->port());
   EXPECT_EQ(judge(first, "alice", 800'000).status, 100);
   TestClient chunked(server->port());
-  Headers headers = kProtobuf;
+  Headers headers = kProtobufHeaders;
   headers["Transfer-Encoding"] = "chunked";
   headers["Content-Length"] = "";
   chunked.send(request_text("POST", "/api/v1/forward_backward", "", headers));

@@ -55,7 +55,7 @@ TEST_F(Work, BodiesThatTakeLongHoldNobodyUp) {
     TestClient slow(server->port());
     const std::string body = pass_of(100'000);
     slow.send(request_text("POST", "/api/v1/forward_backward", compressed ? zstd(body) : body,
-                           compressed ? kZstd : kProtobuf));
+                           compressed ? kZstd : kProtobufHeaders));
     gate.await_reached();
     EXPECT_EQ(call("GET", "/api/v1/healthz").status, 200);
     gate.release();
@@ -68,7 +68,7 @@ TEST_F(Work, AServerThatStopsWaitsForItsWorkThreads) {
   start();
   Gate gate(control);
   TestClient slow(server->port());
-  slow.send(request_text("POST", "/api/v1/forward_backward", pass_of(100'000), kProtobuf));
+  slow.send(request_text("POST", "/api/v1/forward_backward", pass_of(100'000), kProtobufHeaders));
   gate.await_reached();
   server->stop(0);
   gate.release();
@@ -82,7 +82,7 @@ TEST_F(Work, PartsOfABodyAreLimitedBeforeTheyAreMade) {
   start();
   const std::string datums = repeated(std::string("\x1a\x00", 2), 2'000);
   const std::string rule = "1024 parts (limits.request_parts_max)";
-  expect_refusal(post("forward_backward", datums, kProtobuf), 413, rule);
+  expect_refusal(post("forward_backward", datums, kProtobufHeaders), 413, rule);
   expect_refusal(post("forward_backward", zstd(datums), kZstd), 413, rule);
   const Headers json = {{"Content-Type", "application/json"}};
   const std::string objects =
@@ -95,9 +95,9 @@ TEST_F(Work, PartsOfABodyAreLimitedBeforeTheyAreMade) {
 // libprotobuf would print a line on stderr.
 TEST_F(Work, StringsThatAreNotUtf8AreRefused) {
   start();
-  testing::internal::CaptureStderr();
-  expect_refusal(post("forward_backward", std::string("\x0a\x02m\xff", 4), kProtobuf), 400, "not UTF-8");
-  EXPECT_EQ(testing::internal::GetCapturedStderr().find("libprotobuf"), std::string::npos);
+  ::testing::internal::CaptureStderr();
+  expect_refusal(post("forward_backward", std::string("\x0a\x02m\xff", 4), kProtobufHeaders), 400, "not UTF-8");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr().find("libprotobuf"), std::string::npos);
 }
 
 TEST_F(Work, TheFirstBadElementEndsTheReading) {
@@ -116,10 +116,10 @@ TEST_F(Work, DecodingIsChargedToItsUserBeforeItBegins) {
   for (const std::string& body : {pass_of(150'000), pass_of(1'000'000)}) {
     expect_refusal(post("forward_backward", zstd(body), kZstd), 429, rule);  // decompressed and decoded
   }
-  expect_refusal(post("forward_backward", pass_of(250'000), kProtobuf), 429, rule);
+  expect_refusal(post("forward_backward", pass_of(250'000), kProtobufHeaders), 429, rule);
   const std::string numbers = R"({"prompt":{"chunks":[{"tokens":[)" + repeated("1,", 40'000) + "1]}]}}";
   expect_refusal(post("asample", numbers), 429, rule);
-  EXPECT_EQ(post("forward_backward", pass_of(150'000), kProtobuf).status, 200);
+  EXPECT_EQ(post("forward_backward", pass_of(150'000), kProtobufHeaders).status, 200);
   EXPECT_EQ(control.calls.size(), 1U);
   EXPECT_EQ(control.fake_generation.memory->total(), 0);
 }

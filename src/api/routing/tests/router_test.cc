@@ -16,7 +16,7 @@ constexpr Route kRoutes[] = {
     {.method = Method::kGet, .pattern = "/models/{model...}"},
 };
 
-class Routed : public testing::Test {
+class Routed : public ::testing::Test {
  protected:
   std::string_view pattern(Method method, std::string_view target) {
     match = router.match(method, target);

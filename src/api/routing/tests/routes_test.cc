@@ -213,8 +213,9 @@ TEST_F(Routes, WeightsInfoDescribesTheCheckpoint) {
 // ---- forward_backward
 
 TEST_F(Routes, ForwardBackwardReadsProtobufPlainAndZstd) {
-  EXPECT_EQ(post("forward_backward", pass_bytes(), kProtobuf).body, R"({"request_id":"r1","model_id":"s:train:0"})");
-  Headers packed = kProtobuf;
+  EXPECT_EQ(post("forward_backward", pass_bytes(), kProtobufHeaders).body,
+            R"({"request_id":"r1","model_id":"s:train:0"})");
+  Headers packed = kProtobufHeaders;
   packed["Content-Encoding"] = "zstd";
   EXPECT_EQ(post("forward_backward", zstd(pass_bytes()), packed).status, 200);
   EXPECT_EQ(control.last_pass.SerializeAsString(), pass_bytes());
@@ -223,14 +224,14 @@ TEST_F(Routes, ForwardBackwardReadsProtobufPlainAndZstd) {
 TEST_F(Routes, ForwardBackwardRefusesInvalidBodies) {
   expect_refusal(post("forward_backward", pass_bytes(), {{"Content-Type", "text/plain"}}), 415, "Content-Type");
   expect_refusal(post("forward_backward", pass_bytes()), 415, "Content-Type");
-  Headers gzip = kProtobuf;
+  Headers gzip = kProtobufHeaders;
   gzip["Content-Encoding"] = "gzip";
   expect_refusal(post("forward_backward", pass_bytes(), gzip), 415, "Content-Encoding");
   const std::string whole = pass_bytes();
-  expect_refusal(post("forward_backward", whole.substr(0, whole.size() - 1), kProtobuf), 400, "truncated");
-  expect_refusal(post("forward_backward", "\xff\xff\xff", kProtobuf), 400, "truncated");
-  expect_refusal(post("forward_backward", "", kProtobuf), 422, "model_id");
-  Headers packed = kProtobuf;
+  expect_refusal(post("forward_backward", whole.substr(0, whole.size() - 1), kProtobufHeaders), 400, "truncated");
+  expect_refusal(post("forward_backward", "\xff\xff\xff", kProtobufHeaders), 400, "truncated");
+  expect_refusal(post("forward_backward", "", kProtobufHeaders), 422, "model_id");
+  Headers packed = kProtobufHeaders;
   packed["Content-Encoding"] = "zstd";
   expect_refusal(post("forward_backward", pass_bytes(), packed), 400, "zstd");
   const std::string frame = zstd(std::string(100'000, 'x') + pass_bytes());

@@ -151,7 +151,7 @@ TEST_F(UsageTest, TheLifeOfARunIsInTheAuditInOrder) {
   EXPECT_EQ(actions(alice, true), std::vector<std::string>{"checkpoint_saved"});
 }
 
-class LedgerTest : public testing::Test {
+class LedgerTest : public ::testing::Test {
  protected:
   static config::Limits limits() {
     config::Limits limits;

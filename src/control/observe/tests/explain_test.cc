@@ -15,10 +15,10 @@ namespace {
 using telemetry_store::RunStep;
 using telemetry_store::Span;
 using telemetry_store::Trace;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Pair;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
 
 constexpr int kServerKind = 2;
 
@@ -90,7 +90,7 @@ TEST(CriticalPath, OfADeepTraceNeedsNoStack) {
   EXPECT_THAT(path_of(trace), ElementsAre(Pair(std::to_string(kDepth - 1), 10)));
 }
 
-class Explained : public testing::Test {
+class Explained : public ::testing::Test {
  protected:
   std::map<std::string, double> kinds(const Trace& trace, const EngineWorkIn& work = {}) {
     explanation = explain(trace, critical_path(trace), work);
@@ -147,7 +147,7 @@ TEST_F(Explained, WaitingIsDividedByWhoWorkedThen) {
   EXPECT_NEAR(parts.at("queue_own"), 0.345 / 4, 1e-6);
   EXPECT_NEAR(parts.at("queue_others"), 0.345 * 3 / 4, 1e-6);
   EXPECT_EQ(parts.count("schedule"), 0U);
-  EXPECT_THAT(asked, testing::Contains(Pair(120, 400)));
+  EXPECT_THAT(asked, ::testing::Contains(Pair(120, 400)));
   EXPECT_THAT(explanation.summary, HasSubstr("behind the work of other users"));
 }
 

@@ -14,11 +14,11 @@ namespace {
 
 using telemetry_store::RunStep;
 using telemetry_store::Span;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Not;
-using testing::SizeIs;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
 
 class Observing : public PlaneTest {
  protected:

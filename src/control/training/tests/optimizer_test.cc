@@ -6,7 +6,7 @@
 namespace tuft::control {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class RunOptimizer : public PlaneTest {
  protected:

@@ -213,9 +213,9 @@ TEST_P(DecodeTest, WithoutALimitOfTheCacheThenOrdinarySteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, DecodeTest,
-                         testing::Values(Device{"cpu", "cpu", WeightsDtype::kFloat32, 1e-4},
-                                         Device{"cuda", "cuda:0", WeightsDtype::kFloat32, 1e-4},
-                                         Device{"cuda_bf16", "cuda:0", WeightsDtype::kBfloat16, 0.05}),
+                         ::testing::Values(Device{"cpu", "cpu", WeightsDtype::kFloat32, 1e-4},
+                                           Device{"cuda", "cuda:0", WeightsDtype::kFloat32, 1e-4},
+                                           Device{"cuda_bf16", "cuda:0", WeightsDtype::kBfloat16, 0.05}),
                          [](const auto& device) { return std::string(device.param.name); });
 
 }  // namespace

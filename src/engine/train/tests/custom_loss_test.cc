@@ -19,8 +19,8 @@ namespace {
 using loss_graph::testing::GraphBuilder;
 using loss_graph::testing::Json;
 using loss_graph::testing::ref;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 using ProgramPtr = std::shared_ptr<const loss_graph::Program>;
 
@@ -64,7 +64,7 @@ Datum datum_of(std::vector<float> weights) {
   return datum;
 }
 
-class CustomLossTest : public testing::Test {
+class CustomLossTest : public ::testing::Test {
  protected:
   void SetUp() override {
     for (const char* id : {"a", "b"}) ASSERT_TRUE(engine_.adapters().create(AdapterId(id), {}).ok());

@@ -12,8 +12,8 @@
 namespace tuft::engine {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 const AdapterId kAdapter("a");
 
@@ -33,7 +33,7 @@ Datum counting_datum(int length) {
   return datum;
 }
 
-class TrainRequestTest : public testing::Test {
+class TrainRequestTest : public ::testing::Test {
  protected:
   TrainRequestTest() { EXPECT_TRUE(engine_.adapters().create(kAdapter, {}).ok()); }
 

@@ -11,8 +11,8 @@
 namespace tuft::engine {
 namespace {
 
-using testing::ElementsAre;
-using testing::UnorderedElementsAre;
+using ::testing::ElementsAre;
+using ::testing::UnorderedElementsAre;
 
 Datum datum_of(int length) {
   Datum datum;
@@ -40,7 +40,7 @@ class Recorder final : public PassObserver {
   std::vector<Status> ended;
 };
 
-class TrainSchedulerTest : public testing::Test {
+class TrainSchedulerTest : public ::testing::Test {
  protected:
   void SetUp() override {
     for (const char* id : {"a", "b", "c"}) add(id);
