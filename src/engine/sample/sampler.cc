@@ -205,7 +205,7 @@ void BatchSampler::run_step() {
         engine_.step(schedule_.feeds(), [this](std::span<const LogitsRow> rows) { take_logits(rows); });
     now_ = last_step_end_ = clock_.monotonic();
     metrics_.stepped(schedule_.step(), now_ - begin);
-    cost_.stepped(schedule_.step().prefill_tokens + schedule_.step().decode_tokens, now_ - begin);
+    cost_.stepped(schedule_.step_cost(), now_ - begin);
     trace_.stepped(schedule_.step(), schedule_.slots(), {begin, now_}, engine_.kv_usage(), status);
     if (status.ok()) {
       schedule_.fed();

@@ -63,6 +63,7 @@ void Schedule::plan(Nanos now) {
   feeds_.clear();
   slots_.clear();
   step_ = {};
+  step_cost_ = 0;
   promised_ = 0;
   stalled_ = preempted_ = false;
   ++step_number_;
@@ -246,6 +247,7 @@ void Schedule::plan_token(Running& running) {
   running.planned = step_number_;
   --tenant.decodes;
   ++step_.decode_tokens;
+  ++step_cost_;
 }
 
 void Schedule::plan_running(Running& running) {
@@ -271,6 +273,7 @@ void Schedule::plan_running(Running& running) {
       running.replay_fed);
   running.planned = step_number_;
   step_.prefill_tokens += count;
+  step_cost_ += count;
   tenant.tokens_left -= count;
 }
 
@@ -300,6 +303,7 @@ void Schedule::plan_prompt(Request& request) {
     metrics_.queued(now_ - request.times.arrived);
   }
   step_.prefill_tokens += count;
+  step_cost_ += request.prompt_cost(first, count);
   tenant.tokens_left -= std::min(tenant.tokens_left, cost_of(request, first, count));
 }
 

@@ -33,11 +33,12 @@ class SamplerTenantsTest : public ::testing::Test {
     options.queue_max = 1000;
     sampler_ = make_sampler(engine_->model(), engine_->adapters(), engine_->decoding(), options, {}, clock_);
   }
-  // From now on a step takes `fixed` microseconds, and one more for each token.
+  // From now on a step takes `fixed` microseconds, one more for each token, and three more for each scored row.
   void steps_take(int fixed) {
     engine_->before_step = [this, fixed](std::span<const Feed> feeds) -> Status {
       Nanos micros = fixed;
-      for (const Feed& feed : feeds) micros += static_cast<Nanos>(feed.tokens.size());
+      for (const Feed& feed : feeds)
+        micros += static_cast<Nanos>(feed.tokens.size()) + (feed.logits > 1 ? 3 * feed.logits : 0);
       clock_.advance(micros * kMicrosecond);
       return {};
     };
@@ -133,6 +134,17 @@ TEST_F(SamplerTenantsTest, WhereAStepCostsMoreThanItsTokensNobodyPauses) {
   steps_take(1000);
   EXPECT_EQ(longest_step_beside(64), 64U + 3);
   EXPECT_EQ(engine_->step_tokens.back(), 64U + 1);
+  finish();
+}
+
+TEST_F(SamplerTenantsTest, ScoredPromptsDoNotHideHowLongAStepTakes) {
+  make(0);
+  steps_take(4);
+  auto scored = request("heavy", 600, 600);
+  scored.topk_prompt_logprobs = 5;
+  submit(scored, heavy_[4]);
+  longest_step_beside(64);
+  EXPECT_EQ(engine_->step_tokens.back(), 2U * 1 + 4);
   finish();
 }
 
