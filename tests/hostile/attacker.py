@@ -192,17 +192,17 @@ def serve(pipe, turns):
 
 
 class AttackerProcess:
-    def __init__(self, url):
+    def __init__(self):
         context = multiprocessing.get_context("spawn")
-        self.url, self.turns = url, context.Value("q", 0)
+        self.turns = context.Value("q", 0)
         self.pipe, other = context.Pipe()
         self.process = context.Process(target=serve, args=(other, self.turns), daemon=True)
         self.process.start()
 
     @contextlib.contextmanager
-    def attacking(self, name):
+    def attacking(self, name, url):
         self.turns.value = 0
-        self.pipe.send((name, self.url))
+        self.pipe.send((name, url))
         try:
             yield
         finally:

@@ -55,7 +55,7 @@ PARTS = {
                                        TUFT_NETWORK_ROUNDS=str(max(5, round(hours * 60)))),
     "amplification": lambda hours: pytest_of("hostile/test_amplification.py", **long_form(hours)),
     "victim": lambda hours: pytest_of("hostile/test_victim.py", **long_form(hours),
-                                      TUFT_VICTIM_TURNS=str(max(20, round(hours * 150)))),
+                                      TUFT_VICTIM_ROUNDS=str(max(1, round(hours * 10)))),
     "soak": lambda hours: ([sys.executable, "hostile/soak.py", "--minutes", f"{max(1.0, hours * 15):g}"], {}),
     "fuzz": lambda hours: ([sys.executable, "hostile/fuzz.py", "--minutes", f"{max(1.0, hours * 15):g}"], {}),
     "interleavings": lambda hours: ([sys.executable, "hostile/interleavings.py", "--minutes",
