@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <malloc.h>
 #include <map>
 #include <memory>
 #include <optional>
@@ -109,6 +110,8 @@ class ServerProcess {
     for (const auto& actor : actors_) ports.push_back(actor.get());
     control_ = control::ControlPlane::create(config_, ports, system_clock(), std::move(persistence), kept_.store(),
                                              std::move(storage));
+    // What was read is much larger than what is kept of it, and the allocator would not return the difference.
+    malloc_trim(0);
     kept_.ask_for_owners(control_.get());
     TUFT_ASSIGN(const auto users, key_file_.read());
     warn_of_unknown_operators(users);
