@@ -30,8 +30,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text = tuft::fuzz::text_of(data, size);
   const size_t end = std::min(text.find('\n'), text.size());
   loss_graph::Limits limits;
-  limits.array_elements = 1 << 12;
-  limits.evaluation_elements = 1 << 16;
+  limits.array_elements = 1 << 10;
+  limits.evaluation_elements = 1 << 12;
   const auto program =
       loss_graph::Program::parse(text.substr(std::min(end + 1, text.size())), inputs_of(text.substr(0, end)), limits);
   if (!program.ok()) {
