@@ -1,4 +1,6 @@
 // Which results are dropped when there are too many bytes of them.
+#include <algorithm>
+#include <malloc.h>
 #include <memory>
 #include <string>
 #include <utility>
@@ -80,6 +82,41 @@ TEST_F(Eviction, ManySmallResultsCountAsMuchAsFewLargeOnes) {
   EXPECT_EQ(fetch(large_, flood.front()), ErrorCode::kGone);
 }
 
+#if !defined(TUFT_SANITIZE_ADDRESS) && !defined(TUFT_SANITIZE_THREAD)
+// Nearly all of a small result is its record. These have the ids that clients give them.
+TEST_F(Eviction, WhatIsKeptTakesNoMoreMemoryThanTheLimit) {
+  std::vector<RequestId> requests;
+  const auto finish_many = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      const bool is_step = requests.size() % 2 == 0;
+      const RunId run("0f2c6b5e-4a1d-4b7e-9c3f-5d8a7e6b1c2d:train:7");
+      OperationKeys keys;
+      keys.operation = is_step ? OperationType::kOptimStep : OperationType::kForwardBackward;
+      keys.session = SessionId("0f2c6b5e-4a1d-4b7e-9c3f-5d8a7e6b1c2d");
+      keys.run = run;
+      auto admission = futures().admit(large_, keys, run.str() + "/" + std::to_string(requests.size()), {}, {});
+      ASSERT_TRUE(admission.ok());
+      OptimStepResult step;
+      step.metrics = {{"grad_norm", 1}, {"learning_rate", 1}, {"optimizer_step", 1}, {"update_norm", 1}};
+      requests.push_back(admission->future->request);
+      futures().complete(admission->future,
+                         is_step ? FutureValue(std::move(step)) : FutureValue(ProtobufResult{std::string(64, 'x')}));
+    }
+  };
+  requests.reserve(20'000);
+  finish_many(1);
+  constexpr int kMeasured = 4000;
+  const size_t before = mallinfo2().uordblks;
+  finish_many(kMeasured);
+  const auto bytes_each = static_cast<int64_t>(mallinfo2().uordblks - before) / kMeasured;
+  finish_many(15'000);
+  const auto kept = std::count_if(requests.begin(), requests.end(),
+                                  [&](const RequestId& request) { return is_kept(large_, request); });
+  EXPECT_LE(kept * bytes_each, limits_.future_bytes_max) << bytes_each << " bytes each";
+  EXPECT_GE(kept * bytes_each, limits_.future_bytes_max / 2) << "the charge is far too high";
+}
+#endif
+
 TEST_F(Eviction, OfAUserTheLongestDeliveredGoFirst) {
   const RequestId unread = finish(large_, 4 * kMegabyte);
   const RequestId first = finish(large_, 2 * kMegabyte);
@@ -122,7 +159,7 @@ TEST_F(Eviction, AgeIsTheSameForAll) {
 class PlaneEviction : public PlaneTest {};
 
 TEST_F(PlaneEviction, AnotherUsersUnreadResultStays) {
-  config().limits.future_bytes_max = 8'000;
+  config().limits.future_bytes_max = 16'000;
   boot();
   const SamplerId bobs = *try_sampler(session(bob), bob, 0, model);
   const RequestId unread = sample(bobs, bob);

@@ -58,7 +58,7 @@ TEST_F(Futures, AResultCanBeFetchedAgainUntilItsRetentionEnds) {
 }
 
 TEST_F(Futures, OverTheByteLimitTheLongestDeliveredGoFirst) {
-  config().limits.future_bytes_max = 3000;  // room for three futures with small results
+  config().limits.future_bytes_max = 6000;  // room for three futures with small results
   const RunId run = boot_with_run();
   const RequestId unread = optim_step(run, alice, 1);
   const RequestId read = optim_step(run, alice, 2);

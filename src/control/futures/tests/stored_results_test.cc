@@ -190,7 +190,7 @@ TEST_F(StoredResults, EveryPollEndsOnceWhateverHappensFirst) {
 }
 
 TEST_F(StoredResults, WhatIsDroppedLeavesTheStore) {
-  config().limits.future_bytes_max = 8'000;
+  config().limits.future_bytes_max = 16'000;
   boot();
   const RequestId first = finished_sample();
   for (int i = 0; i < 50; ++i) finished_sample();
@@ -208,7 +208,7 @@ TEST_F(StoredResults, RestoredResultsCountAgainstTheLimitsUnread) {
   boot();
   const RequestId first = finished_sample();
   for (int i = 0; i < 50; ++i) finished_sample();
-  config().limits.future_bytes_per_user_max = 8'000;
+  config().limits.future_bytes_per_user_max = 16'000;
   crash_and_boot();
   ASSERT_TRUE(durable().ok());
   EXPECT_EQ(wait(alice, first).error().code, ErrorCode::kGone);
