@@ -118,6 +118,8 @@ def test_killed_at_random_moments_nothing_acknowledged_is_lost_or_done_twice(liv
     try:
         for done in range(1, ROUNDS + 1):
             crashes.round()
+            if done % 50 == 0:
+                print(f"round {done}: {crashes}", flush=True)
     except BaseException:
         print(f"round {done} of TUFT_CRASH_SEED={SEED}; {crashes}")
         print("\n".join(line[:400] for line in lives.server.lines[-30:]))
