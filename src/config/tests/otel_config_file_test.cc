@@ -1,11 +1,10 @@
 // Tests how the file that OTEL_CONFIG_FILE names meets our own configuration, other variables and flags.
-#include <fstream>
 #include <string>
-#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/testing/temp_dir.h"
 #include "config/config.h"
 #include "config/tests/model_directory.h"
 #include "config/tests/otel_text.h"
@@ -24,15 +23,12 @@ using ::testing::HasSubstr;
 class NamedFile {
  public:
   explicit NamedFile(const std::string& text)
-      : path_(::testing::TempDir() + "otel_config_file.yaml"), variable_(Variables{{"OTEL_CONFIG_FILE", path_}}) {
-    std::ofstream(path_) << text;
+      : variable_(Variables{{"OTEL_CONFIG_FILE", (directory_ / "otel_config_file.yaml").string()}}) {
+    write_text(directory_ / "otel_config_file.yaml", text);
   }
-  ~NamedFile() { ::unlink(path_.c_str()); }
-  NamedFile(const NamedFile&) = delete;
-  NamedFile& operator=(const NamedFile&) = delete;
 
  private:
-  const std::string path_;
+  const TempDir directory_;
   const WithVariables variable_;
 };
 
@@ -82,12 +78,11 @@ TEST(OtelConfigFile, OtherVariablesThenIgnored) {
 
 TEST(OtelConfigFile, EndpointOnTheCommandLineThenItWins) {
   const NamedFile file(kTraces);
-  const std::string path = ::testing::TempDir() + "otel_tuft.yaml";
-  const std::string home = ::testing::TempDir() + "otel_home";
-  std::ofstream(path) << one_model() + kUsers;
-  const WithVariables variables(Variables{{"TUFT_HOME", home}});
+  const TempDir directory;
+  write_text(directory / "tuft.yaml", one_model() + kUsers);
+  const WithVariables variables(Variables{{"TUFT_HOME", (directory / "home").string()}});
   Overrides flags;
-  flags.config_path = path;
+  flags.config_path = (directory / "tuft.yaml").string();
   flags.otlp_traces_endpoint = "http://flag:4318/v1/traces";
   const Result<Loaded> loaded = load_config(flags);
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
