@@ -112,8 +112,12 @@ awaitable<bool> HttpConnection::serve_one() {
   RequestHead head = parse_head(*parser_);
   head.client_is_local = endpoints_.client_is_local;
   Admission admission = thread_.dispatcher.admit(head);
-  RequestTelemetry record(thread_.instruments, endpoints_, head, admission, request_start_);
-  const bool again = co_await answer(head, std::move(admission), record);
+  bool again = false;
+  {
+    // It reads the head, which lies in the parser, until its end.
+    RequestTelemetry record(thread_.instruments, endpoints_, head, admission, request_start_);
+    again = co_await answer(head, std::move(admission), record);
+  }
   parser_.reset();
   body_memory_.shrink_to(0);
   co_return again;

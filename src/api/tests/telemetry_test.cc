@@ -2,6 +2,7 @@
 #include "telemetry/telemetry.h"
 
 #include <algorithm>
+#include <future>
 
 #include "api/routing/http_telemetry.h"
 #include "api/tests/test_client.h"
@@ -14,6 +15,18 @@ namespace {
 
 using telemetry::testing::ReceivedSpan;
 using telemetry::testing::text_of;
+
+// A request that nobody answers. The promise is kept once it has begun.
+std::promise<void>* unanswered_began = nullptr;
+
+Result<Answer> handle_unanswered(Exchange&) {
+  AwaitResponse never;
+  never.start = [](const auto&) { unanswered_began->set_value(); };
+  return Answer(std::move(never));
+}
+
+constexpr Route kUnansweredRoutes[] = {
+    {.method = Method::kGet, .pattern = "/api/v1/a_request_that_nobody_answers", .handler = handle_unanswered}};
 
 class HttpTelemetry : public ServerTest {
  protected:
@@ -201,6 +214,24 @@ TEST_F(HttpTelemetry, ARequestWithoutAnOperationTakesNoPlaceAmongTheSharedKeys) 
       std::find_if(logs.begin(), logs.end(), [](const auto& log) { return log.event_name == "http.access"; });
   ASSERT_NE(access, logs.end());
   EXPECT_EQ(text_of(access->attributes, "tuft.training_run_id"), "s1:train:0");
+}
+
+TEST_F(HttpTelemetry, TheSpanOfAClientThatDoesNotWaitSaysWhatItAskedFor) {
+  std::promise<void> began;
+  unanswered_began = &began;
+  options.routes = kUnansweredRoutes;
+  start();
+  {
+    TestClient client(server->port());
+    client.send(
+        request_text("GET", "/api/v1/a_request_that_nobody_answers", "", {{"User-Agent", "a client of a test"}}));
+    began.get_future().wait();
+  }
+  const auto span = span_of("GET /api/v1/a_request_that_nobody_answers");
+  ASSERT_TRUE(span.has_value());
+  EXPECT_EQ(text_of(span->attributes, "url.path"), "/api/v1/a_request_that_nobody_answers");
+  EXPECT_EQ(text_of(span->attributes, "user_agent.original"), "a client of a test");
+  EXPECT_EQ(text_of(span->attributes, "error.type"), "client_gone");
 }
 
 // Anybody could push the spans of users out of the queues and archives otherwise.
