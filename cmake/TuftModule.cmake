@@ -61,6 +61,9 @@ function(tuft_module)
     target_link_libraries(${target}_test PRIVATE ${target} ${M_TEST_LIBS} GTest::gmock GTest::gtest_main)
     set_target_properties(${target}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
     tuft_precompile(${target}_test ${M_NAME} TEST)
+    # Helpers of other folders stand alone: one of them replaces operator new, which GCC would inline into its neighbours.
+    list(FILTER M_TESTS INCLUDE REGEX "^\\.\\./")
+    set_source_files_properties(${M_TESTS} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     tuft_group(${target}_test 4)
     gtest_discover_tests(${target}_test DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES
       PROPERTIES LABELS unit TIMEOUT 120 ${TUFT_TEST_PROPERTIES}
