@@ -107,8 +107,8 @@ class SeriesBuilder {
       samples_.push_back({cell, static_cast<float>(seconds)});
       return {};
     }
-    if (sums_.size() >= kSumsMax) return query_too_large("the series have more than a million points");
     Sum& sum = sums_[cell];
+    if (sums_.size() > kSumsMax) return query_too_large("the series have more than a million points");
     ++sum.spans;
     sum.seconds += seconds;
     return {};

@@ -108,14 +108,14 @@ class Targets:
                     self.free.append(target)
 
     def keep(self):
-        for target in self.all:
-            if not target.failed and target.added:
-                target.pack()
         counts = {**executions_so_far(), **{one.name: one.executions + one.added for one in self.all}}
         COUNTS.write_text(json.dumps(counts, indent=2, sort_keys=True) + "\n")
         for target in self.all:
             said = "FAILED: the input is in build/fuzz" if target.failed else "nothing found"
             lab_results.note("fuzz", target.name, target.added, f"{said}; {counts[target.name]:.1e} executions in all runs")
+        for target in self.all:
+            if not target.failed and target.added:
+                target.pack()
 
 
 def build(names):

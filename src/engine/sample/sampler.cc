@@ -205,9 +205,9 @@ void BatchSampler::run_step() {
         engine_.step(schedule_.feeds(), [this](std::span<const LogitsRow> rows) { take_logits(rows); });
     now_ = last_step_end_ = clock_.monotonic();
     metrics_.stepped(schedule_.step(), now_ - begin);
-    cost_.stepped(schedule_.step_cost(), now_ - begin);
     trace_.stepped(schedule_.step(), schedule_.slots(), {begin, now_}, engine_.kv_usage(), status);
     if (status.ok()) {
+      cost_.stepped(schedule_.step_cost(), now_ - begin);
       schedule_.fed();
       record_token_times();
       schedule_.remove_finished();

@@ -63,7 +63,6 @@ void Schedule::plan(Nanos now) {
   feeds_.clear();
   slots_.clear();
   step_ = {};
-  step_cost_ = 0;
   promised_ = 0;
   stalled_ = preempted_ = false;
   ++step_number_;
@@ -247,7 +246,6 @@ void Schedule::plan_token(Running& running) {
   running.planned = step_number_;
   --tenant.decodes;
   ++step_.decode_tokens;
-  ++step_cost_;
 }
 
 void Schedule::plan_running(Running& running) {
@@ -273,7 +271,6 @@ void Schedule::plan_running(Running& running) {
       running.replay_fed);
   running.planned = step_number_;
   step_.prefill_tokens += count;
-  step_cost_ += count;
   tenant.tokens_left -= count;
 }
 
@@ -303,7 +300,6 @@ void Schedule::plan_prompt(Request& request) {
     metrics_.queued(now_ - request.times.arrived);
   }
   step_.prefill_tokens += count;
-  step_cost_ += request.prompt_cost(first, count);
   tenant.tokens_left -= std::min(tenant.tokens_left, cost_of(request, first, count));
 }
 
@@ -361,6 +357,13 @@ void Schedule::add(const Slot& slot, const Feed& feed, size_t length) {
   ++step_.sequences;
   AdapterUse* const use = slot.request().adapter;
   if (use != nullptr && std::exchange(use->last_step, step_number_) != step_number_) ++step_.adapters;
+}
+
+size_t Schedule::step_cost() const {
+  size_t cost = 0;
+  for (const Slot& slot : slots_)
+    cost += slot.prompt != nullptr ? slot.prompt->prompt_cost(slot.prompt->prompt_fed, slot.tokens) : slot.tokens;
+  return cost;
 }
 
 void Schedule::fed() {

@@ -64,7 +64,8 @@ class Schedule {
   std::span<const Feed> feeds() const { return feeds_; }
   std::span<const Slot> slots() const { return slots_; }
   const StepMetrics::Step& step() const { return step_; }
-  size_t step_cost() const { return step_cost_; }  // of its tokens; see Request::prompt_cost()
+  // Returns what its tokens cost; see Request::prompt_cost(). Before fed().
+  size_t step_cost() const;
   // Notes that the step succeeded: the planned tokens are in the cache.
   void fed();
 
@@ -133,7 +134,6 @@ class Schedule {
   std::vector<Feed> feeds_;
   std::vector<Slot> slots_;
   StepMetrics::Step step_;
-  size_t step_cost_ = 0;
   int64_t promised_ = 0;    // blocks that the planned feeds will take
   bool preempted_ = false;  // a sequence was preempted
   bool stalled_ = false;    // a sequence of some tenant waits for blocks
