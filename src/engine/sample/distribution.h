@@ -33,7 +33,7 @@ class Distribution {
   double fill_weights(float temperature);  // returns the sum of weights_
   int32_t draw_from_all(double sum, double uniform) const;
   int32_t draw_from_some(double sum, int top_k, float top_p, double uniform);
-  int32_t draw_from_many(size_t count, float top_p, double uniform);
+  int32_t draw_from_many(double sum, size_t count, float top_p, double uniform);
   bool gather_nucleus(double sum, float top_p);
 
   std::span<const float> logits_;

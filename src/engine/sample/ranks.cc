@@ -2,21 +2,17 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+
+#include "engine/sample/row_kernels.h"
 
 namespace tuft::engine {
 namespace {
 
-constexpr size_t kLanes = 16;
+constexpr size_t kOffered = 16;
 
 bool before(const Ranked& left, const Ranked& right) {
   return left.first != right.first ? left.first > right.first : left.second < right.second;
-}
-
-// A loop without a branch, which vectorises: most blocks have nothing to offer.
-bool any_above(const float* values, float least) {
-  int32_t above = 0;
-  for (size_t lane = 0; lane < kLanes; ++lane) above |= static_cast<int32_t>(values[lane] > least);
-  return above != 0;
 }
 
 }  // namespace
@@ -40,11 +36,11 @@ void first_entries(std::span<const float> values, size_t k, std::vector<Ranked>&
       best.emplace_back(values[index], static_cast<int32_t>(index));
       if (best.size() == held_max) least = cut();
     };
-    for (; i + kLanes <= values.size(); i += kLanes) {
-      if (!any_above(&values[i], least)) continue;
-      for (size_t lane = 0; lane < kLanes; ++lane) offer(i + lane);
+    // Offers some at a time, because a row that ascends has nothing to skip.
+    const auto above = [](float value) { return std::nextafter(value, INFINITY); };
+    while ((i = find_at_least(values, i, above(least))) < values.size()) {
+      for (const size_t end = std::min(i + kOffered, values.size()); i < end; ++i) offer(i);
     }
-    for (; i < values.size(); ++i) offer(i);
   }
   if (best.size() > k) cut();
   std::sort(best.begin(), best.end(), before);
