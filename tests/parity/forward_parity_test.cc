@@ -16,7 +16,7 @@ namespace {
 constexpr double kLogitsError = 1e-4;
 constexpr double kLogitsErrorBf16 = 2e-2;
 // The models are small and have sharp logits: Transformers with bf16 activations is itself off by 0.18 to 1.05.
-constexpr double kLogitsErrorBf16Activations = 0.35;
+constexpr double kLogitsErrorBf16Activations = 0.5;
 constexpr double kSampledError = 1e-5;
 constexpr size_t kWhole = 1000;
 

@@ -22,9 +22,9 @@ engine::TrainRequest request_of(const ReferenceCase& reference, const engine::Ad
   return request;
 }
 
-void expect_loss(const engine::TrainOutput& output, double want) {
+void expect_loss(const engine::TrainOutput& output, double want, double error = 2e-5) {
   ASSERT_TRUE(output.metrics.contains("loss:sum"));
-  EXPECT_NEAR(output.metrics.at("loss:sum"), want, 2e-5 * std::abs(want));
+  EXPECT_NEAR(output.metrics.at("loss:sum"), want, error * std::abs(want));
 }
 
 using LossParity = ParityTest;
@@ -47,7 +47,7 @@ TEST_P(LossParity, ImportanceSamplingIsTheReferenceSum) {
   for (const int batch_tokens : kBatchTokens) {
     const auto output = train(*engine_, request_of(*reference_, adapter_, "importance_sampling"), batch_tokens);
     ASSERT_TRUE(output);
-    expect_loss(*output, reference_->importance_sampling());
+    expect_loss(*output, reference_->importance_sampling(), 5e-5);  // its terms have both signs and cancel
   }
 }
 

@@ -1,5 +1,5 @@
 // Adapter: a LoRA adapter on the device, with parameters, gradient and Adam moments in one flat f32 tensor each, and
-// the views that products read. Internal. Functions may throw libtorch's exceptions.
+// the factors that products read. Internal. Functions may throw libtorch's exceptions.
 #pragma once
 
 #include <memory>
@@ -11,25 +11,12 @@
 #include "engine/adapter_store.h"
 #include "engine/lora.h"
 #include "engine/torch/device.h"
+#include "engine/torch/lora_layout.h"
 #include "engine/training_engine.h"
 
 namespace tuft::engine::torch {
 
-// A and B of one linear layer, as in checkpoints.
-struct LoraPair : LoraLayer {
-  int64_t offset = 0;  // of A in the flat tensors; B follows
-  at::Tensor a;        // [rank, in]
-  at::Tensor b;        // [out, rank]
-  // Of the same shapes; undefined before Adapter::prepare_gradients().
-  at::Tensor a_gradient;
-  at::Tensor b_gradient;
-  // The factors of products, in the type of activations: A with the scale alpha / rank, and B. Views of
-  // Adapter::active().
-  at::Tensor a_scaled;
-  at::Tensor b_active;
-};
-
-// It has more than 25 methods: short ones that give the views of its tensors, and the steps of training.
+// It has more than 25 methods: short ones that give its tensors, and the steps of training.
 class Adapter {
  public:
   // Returns kInvalidArgument unless the tensors are those that spec and model require.
@@ -40,12 +27,9 @@ class Adapter {
 
   const LoraSpec& spec() const { return spec_; }
   static Optimizer optimizer() { return Optimizer::kAdamW; }
-  int layers() const { return layers_; }
-  const std::vector<LoraPair>& pairs() const { return pairs_; }
-  // All of a_scaled and b_active, at the offset of each pair.
-  const at::Tensor& active() const { return active_; }
-  // Returns null if the adapter has no such layer.
-  const LoraPair* find(TargetModule module, int layer) const;
+  const LoraLayout& layout() const { return layout_; }
+  // The factors of products, [layout().size()], in the type of activations.
+  const at::Tensor& factors() const { return factors_; }
   bool has_block_modules() const { return spec_.train_attn || spec_.train_mlp; }
   // The version changes with the matrices.
   uint64_t version() const { return version_; }
@@ -62,29 +46,35 @@ class Adapter {
   bool has_moments() const { return first_.defined(); }
   void assign(const AdapterState& state);  // checked, and with the same layers
 
-  void prepare_gradients();  // allocates them if needed; LoraLeaves::collect() adds to them
+  void prepare_gradients();  // allocates them if needed
+  // Adds the gradients of the factors of a section.
+  void add_gradients(LoraLayout::Section section, const at::Tensor& of_factors);
   void clear_gradients();
   void mark_gradients();
   bool restore_gradients();  // false without a mark
-  OptimReport optim_step(const AdamParams& params);
+  // The parts of an optimizer step, between which the device is asked once for many adapters.
+  at::Tensor grad_norm() const;  // f64, of no dimension
+  // Sets everything in the report but `finite`.
+  OptimReport optim_step(const AdamParams& params, double grad_norm);
+  at::Tensor largest_value() const;  // f32, of no dimension; NaN if there is one
 
  private:
   Adapter() = default;
-  void make_views();
-  void refresh();
+  void write_factors();
+  void adamw(const AdamParams& params);  // with the gradients, and step_ already counted
   void prepare_moments();
   at::Tensor flat_of(const std::vector<LoraTensor>& tensors) const;
   std::vector<LoraTensor> tensors_of(const at::Tensor& flat) const;  // undefined: zeros
 
   Placement placement_;
   LoraSpec spec_;
-  int layers_ = 0;
+  LoraLayout layout_;
   int64_t parameters_ = 0;
   int64_t step_ = 0;
   uint64_t version_ = 0;
-  std::vector<LoraPair> pairs_;  // in the order of lora_layers()
-  at::Tensor values_;
-  at::Tensor active_;
+  std::vector<LoraLayer> lora_layers_;
+  at::Tensor values_;  // A and B of each of them, [rank, in] and [out, rank]
+  at::Tensor factors_;
   at::Tensor gradients_;  // these are undefined until their first use
   at::Tensor first_;
   at::Tensor second_;

@@ -15,13 +15,9 @@ namespace tuft::engine::torch {
 namespace {
 
 at::Tensor ends_of(const std::vector<Spans::Span>& spans, int64_t Spans::Span::*count, const Placement& placement) {
-  const auto size = static_cast<int64_t>(spans.size());
-  const at::Tensor host = at::empty({size + 1}, at::TensorOptions().dtype(at::kInt));
-  int32_t* to = host.data_ptr<int32_t>();
-  int64_t end = 0;
-  *to++ = 0;
-  for (const Spans::Span& span : spans) *to++ = static_cast<int32_t>(end += span.*count);
-  return host.to(placement.device);
+  std::vector<int32_t> ends = {0};
+  for (const Spans::Span& span : spans) ends.push_back(ends.back() + static_cast<int32_t>(span.*count));
+  return to_device(ends, placement);
 }
 
 // Repeats each key-value head for the query heads that share it: [1, heads, rows, head_dim].
@@ -98,9 +94,8 @@ at::Tensor Attention::plain(const at::Tensor& q, const at::Tensor& k, const at::
 }
 
 at::Tensor Attention::fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Spans& spans) {
-  const auto result =
-      at::_flash_attention_forward(q.contiguous(), k.contiguous(), v.contiguous(), spans.query_ends_, spans.key_ends_,
-                                   spans.longest_query_, spans.longest_key_, 0.0, true, false);
+  const auto result = at::_flash_attention_forward(q, k, v, spans.query_ends_, spans.key_ends_, spans.longest_query_,
+                                                   spans.longest_key_, 0.0, true, false);
   return std::get<0>(result).flatten(1, 2);
 }
 
@@ -114,15 +109,16 @@ at::Tensor Attention::masked(const at::Tensor& q, const at::Tensor& k, const at:
                              const at::Tensor& known) const {
   const int64_t rows = q.size(0);
   // The query heads of one key-value head take the place of queries, so that no key or value is copied for them.
-  const at::Tensor query = q.view({rows, kv_heads_, heads_ / kv_heads_, head_dim_});
+  const at::Tensor query = q.reshape({rows, kv_heads_, heads_ / kv_heads_, head_dim_});
   const auto keys = [&](const at::Tensor& x) { return x.view({rows, -1, kv_heads_, head_dim_}).transpose(1, 2); };
   return at::scaled_dot_product_attention(query, keys(k), keys(v), known).reshape({rows, heads_ * head_dim_});
 }
 
 bool Attention::try_fused(const Spans& spans) const {
   const Spans::Span& last = spans.all().back();
+  // Queries and keys of a block have other heads between their rows.
   const auto leaf = [&](int64_t rows, int64_t heads) {
-    return at::randn({rows, heads, head_dim_}, placement_.active()).requires_grad_(true);
+    return at::randn({rows, heads + 1, head_dim_}, placement_.active()).narrow(1, 0, heads).requires_grad_(true);
   };
   const at::Tensor q = leaf(last.query + last.queries, heads_);
   const at::Tensor k = leaf(last.key + last.keys, kv_heads_);

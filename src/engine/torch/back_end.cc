@@ -1,10 +1,12 @@
 #include "engine/torch/back_end.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 #include <utility>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
 #include <c10/core/GradMode.h>
 
 #include "engine/device_peak.h"
@@ -63,12 +65,28 @@ void BackEnd::backward(std::span<const float> dloss_dlogprobs) {
 }
 
 std::vector<Result<OptimReport>> BackEnd::optim_steps(std::span<const StepOfAdapter<Adapter>> steps) {
+  constexpr const char* kWhat = "the optimizer state";
+  const c10::NoGradGuard no_graph;
+  const DeviceClock::Scope scope(clock_, &DeviceTimes::optim_step);
+  std::vector<at::Tensor> scalars;
+  const auto norms = guarded(kWhat, [&]() -> Result<at::Tensor> {
+    for (const auto& one : steps) scalars.push_back(one.adapter->grad_norm());
+    return at::stack(scalars).to(at::kCPU);
+  });
+  if (!norms.ok()) return {steps.size(), Result<OptimReport>(norms.error())};
   std::vector<Result<OptimReport>> results;
-  for (const StepOfAdapter<Adapter>& one : steps) {
-    results.push_back(guarded("the optimizer state", [&]() -> Result<OptimReport> {
-      const DeviceClock::Scope scope(clock_, &DeviceTimes::optim_step);
-      return one.adapter->optim_step(std::get<AdamParams>(one.params));
+  for (size_t i = 0; i < steps.size(); ++i) {
+    results.push_back(guarded(kWhat, [&]() -> Result<OptimReport> {
+      return steps[i].adapter->optim_step(std::get<AdamParams>(steps[i].params), norms->data_ptr<double>()[i]);
     }));
+  }
+  const auto largest = guarded(kWhat, [&]() -> Result<at::Tensor> {
+    scalars.clear();
+    for (const auto& one : steps) scalars.push_back(one.adapter->largest_value());
+    return at::stack(scalars).to(at::kCPU);
+  });
+  for (size_t i = 0; i < steps.size() && largest.ok(); ++i) {
+    if (results[i].ok() && results[i]->applied) results[i]->finite = std::isfinite(largest->data_ptr<float>()[i]);
   }
   return results;
 }
@@ -112,7 +130,7 @@ void BackEnd::send_logits(std::span<const WantedRow> wanted, std::span<Sequence*
     }
     const at::Tensor normed = transformer_.final_norm(top.index_select(0, to_device(rows, placement)));
     at::Tensor logits = transformer_.logits(normed);
-    const at::Tensor delta = LoraPlan(owners, placement).delta(normed, TargetModule::kLmHead, 0);
+    const at::Tensor delta = LoraPlan(owners, placement).delta(normed, LoraSite::kHead, 0);
     if (delta.defined()) logits += delta;
     const at::Tensor host = to_host(logits);
     const float* from = host.data_ptr<float>();

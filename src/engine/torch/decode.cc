@@ -29,21 +29,34 @@ bool agree(const at::Tensor& got, const at::Tensor& want) {
   return got.allclose(want, 0.02, 0.02, true);
 }
 
-struct Owner {
-  Adapter* adapter = nullptr;
-  std::vector<int64_t> rows;
-};
+// An adapter, null for the base model alone, and its rows.
+using Owner = std::pair<Adapter*, std::vector<size_t>>;
 
 std::vector<Owner> owners_of(std::span<const Decode::Row> rows) {
   std::vector<Owner> owners;
   for (size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i].adapter == nullptr) continue;
-    const auto of_row = [&](const Owner& owner) { return owner.adapter == rows[i].adapter; };
-    auto owner = std::find_if(owners.begin(), owners.end(), of_row);
-    if (owner == owners.end()) owner = owners.insert(owner, Owner{rows[i].adapter, {}});
-    owner->rows.push_back(static_cast<int64_t>(i));
+    const auto is_owner = [&](const Owner& owner) { return owner.first == rows[i].adapter; };
+    auto owner = std::find_if(owners.begin(), owners.end(), is_owner);
+    if (owner == owners.end()) owner = owners.insert(owner, {rows[i].adapter, {}});
+    owner->second.push_back(i);
   }
   return owners;
+}
+
+int64_t slots_of(const std::vector<Owner>& owners, int64_t slot_rows) {
+  int64_t slots = 0;
+  for (const Owner& owner : owners) slots += (static_cast<int64_t>(owner.second.size()) + slot_rows - 1) / slot_rows;
+  return up(static_cast<size_t>(slots));
+}
+
+// Returns the rows of a slot with which the least rows are padding. Of several the most, because each slot has the
+// weights of an adapter to read.
+int64_t best_slot_rows(const std::vector<Owner>& owners, size_t rows) {
+  int64_t best = up(rows);
+  for (int64_t fewer = best / 2; fewer > 0; fewer /= 2) {
+    if (slots_of(owners, fewer) * fewer < slots_of(owners, best) * best) best = fewer;
+  }
+  return best;
 }
 
 }  // namespace
@@ -72,34 +85,44 @@ LoraSlots* Decode::slots_for(const Adapter& example, int64_t count) {
   return slots_.back().get();
 }
 
-std::optional<Decode::Shape> Decode::shape_of(std::span<const Row> rows) {
+std::optional<Decode::Arrangement> Decode::arrange(std::span<const Row> rows) {
+  const std::vector<Owner> owners = owners_of(rows);
+  const auto example =
+      std::find_if(owners.begin(), owners.end(), [](const Owner& one) { return one.first != nullptr; });
+  const auto alike = [&](const Owner& owner) {
+    return owner.first == nullptr || check_same_layers(example->first->spec(), owner.first->spec()).ok();
+  };
+  if (example != owners.end() && !std::all_of(owners.begin(), owners.end(), alike)) return std::nullopt;
+
+  const int64_t slot_rows = best_slot_rows(owners, rows.size());
+  const int64_t slots = slots_of(owners, slot_rows);
+  Arrangement result{.shape = {.rows = slots * slot_rows, .slot_rows = slot_rows}, .slots = {}};
+  if (!fit_keys(rows, result.shape)) return std::nullopt;
+  for (const auto& [adapter, of_adapter] : owners) {
+    for (size_t i = 0; i < of_adapter.size(); ++i) {
+      if (i % static_cast<size_t>(slot_rows) == 0) result.slots.push_back({adapter, {}});
+      result.slots.back().rows.push_back(of_adapter[i]);
+    }
+  }
+  if (example == owners.end()) return result;
+  result.shape.adapters = slots_for(*example->first, slots);
+  return result.shape.adapters == nullptr ? std::nullopt : std::optional(std::move(result));
+}
+
+// Sets the number of blocks of the KV cache. Returns false if most of the keys would be padding.
+bool Decode::fit_keys(std::span<const Row> rows, Shape& shape) const {
   size_t longest = 0;
   size_t blocks = 0;
   for (const Row& row : rows) {
-    if (row.held->length >= transformer_.spec().max_position) return std::nullopt;
+    if (row.held->length >= transformer_.spec().max_position) return false;
     const auto count = static_cast<size_t>(row.held->length / kKvBlock + 1);
     longest = std::max(longest, count);
     blocks += count;
   }
-  Shape shape{.rows = up(rows.size()), .blocks = up(longest)};
+  shape.blocks = up(longest);
   const int64_t filled = shape.rows * shape.blocks;
-  if (shape.rows > transformer_.logits_rows_max()) return std::nullopt;
-  if (filled * kKvBlock > kKeysFree && filled > 2 * static_cast<int64_t>(blocks)) return std::nullopt;
-
-  const std::vector<Owner> owners = owners_of(rows);
-  if (owners.empty()) return shape;
-  const Adapter& example = *owners.front().adapter;
-  size_t most = 0;
-  for (const Owner& owner : owners) {
-    if (!check_same_layers(example.spec(), owner.adapter->spec()).ok()) return std::nullopt;
-    most = std::max(most, owner.rows.size());
-  }
-  shape.slots = up(owners.size());
-  shape.slot_rows = up(most);
-  if (shape.slots * shape.slot_rows > 4 * shape.rows) return std::nullopt;
-  shape.adapters = slots_for(example, shape.slots);
-  if (shape.adapters == nullptr) return std::nullopt;
-  return shape;
+  if (shape.rows > transformer_.logits_rows_max()) return false;
+  return filled * kKvBlock <= kKeysFree || filled <= 2 * static_cast<int64_t>(blocks);
 }
 
 Decode::Step& Decode::step_of(const Shape& shape) {
@@ -112,9 +135,8 @@ Decode::Step& Decode::step_of(const Shape& shape) {
   Step& step = steps_.emplace_front();
   step.shape = shape;
   const int64_t rows = shape.rows;
-  const int64_t in_slots = shape.slots * shape.slot_rows;
   const at::TensorOptions integers = at::TensorOptions().dtype(at::kLong);
-  step.host = at::empty({rows * (5 + shape.blocks) + in_slots}, integers);
+  step.host = host_empty({rows * (5 + shape.blocks)}, at::kLong, transformer_.placement());
   step.inputs = at::empty(step.host.sizes(), integers.device(transformer_.placement().device));
   int64_t used = 0;
   const auto take = [&](int64_t count) {
@@ -125,14 +147,13 @@ Decode::Step& Decode::step_of(const Shape& shape) {
   step.positions = take(rows);
   step.write_slots = take(rows);
   step.lengths = take(rows);
-  step.places = take(rows);
+  step.order = take(rows);
   step.table = take(rows * shape.blocks).view({rows, shape.blocks});
-  step.slot_rows = take(in_slots);
   return step;
 }
 
 // Writes the inputs in the order in which step_of() lays them out.
-void Decode::fill(Step& step, std::span<const Row> rows) {
+void Decode::fill(Step& step, std::span<const Row> rows, const std::vector<Slot>& slots) {
   const Shape& shape = step.shape;
   const auto count = static_cast<size_t>(shape.rows);
   const auto columns = static_cast<size_t>(shape.blocks);
@@ -140,46 +161,41 @@ void Decode::fill(Step& step, std::span<const Row> rows) {
   int64_t* positions = tokens + count;
   int64_t* writes = positions + count;
   int64_t* lengths = writes + count;
-  int64_t* places = lengths + count;
-  int64_t* table = places + count;
-  int64_t* slot_rows = table + count * columns;
+  int64_t* order = lengths + count;
+  int64_t* table = order + count;
   const int64_t spare = cache_.spare_block();
   // Padding rows hold token 0 at position 0. They read the zeros of the spare block and write beside them.
   std::fill_n(tokens, 2 * count, 0);
   std::fill_n(writes, count, spare * kKvBlock + 1);
   std::fill_n(lengths, count, 1);
-  std::fill_n(places, count, shape.slots * shape.slot_rows);
+  std::fill_n(order, count, 0);
   std::fill_n(table, count * columns, spare);
-  std::fill_n(slot_rows, shape.slots * shape.slot_rows, 0);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const BlockPool::Sequence& held = *rows[i].held;
-    tokens[i] = rows[i].token;
-    positions[i] = held.length;
-    writes[i] = KvCache::slot(held, held.length);
-    lengths[i] = held.length + 1;
-    const auto blocks = static_cast<size_t>(held.length / kKvBlock + 1);
-    std::copy_n(held.blocks.begin(), blocks, table + i * columns);
-  }
-  const std::vector<Owner> owners = owners_of(rows);
+
   std::vector<Adapter*> adapters;
-  for (const Owner& owner : owners) adapters.push_back(owner.adapter);
-  const std::vector<int64_t> slots = adapters.empty() ? std::vector<int64_t>() : shape.adapters->load(adapters);
-  for (size_t i = 0; i < owners.size(); ++i) {
-    const int64_t first = slots[i] * shape.slot_rows;
-    // The remaining rows of the slot repeat a row of the same adapter.
-    std::fill_n(slot_rows + first, shape.slot_rows, owners[i].rows.front());
-    for (size_t j = 0; j < owners[i].rows.size(); ++j) {
-      slot_rows[first + static_cast<int64_t>(j)] = owners[i].rows[j];
-      places[owners[i].rows[j]] = first + static_cast<int64_t>(j);
+  for (const Slot& slot : slots) adapters.push_back(slot.adapter);
+  const std::vector<int64_t> places =
+      shape.adapters == nullptr ? std::vector<int64_t>(1, 0) : shape.adapters->load(adapters);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    auto place = static_cast<size_t>(places[i] * shape.slot_rows);
+    for (const size_t row : slots[i].rows) {
+      const BlockPool::Sequence& held = *rows[row].held;
+      tokens[place] = rows[row].token;
+      positions[place] = held.length;
+      writes[place] = KvCache::slot(held, held.length);
+      lengths[place] = held.length + 1;
+      order[row] = static_cast<int64_t>(place);
+      const auto blocks = static_cast<size_t>(held.length / kKvBlock + 1);
+      std::copy_n(held.blocks.begin(), blocks, table + place * columns);
+      ++place;
     }
   }
-  step.inputs.copy_(step.host);
+  step.inputs.copy_(step.host, true);  // the caller waits for the step before it fills the next
 }
 
 at::Tensor Decode::compute(const Step& step) const {
   const Shape& shape = step.shape;
   const at::TensorOptions integers = step.inputs.options();
-  LoraPlan lora = shape.slots == 0 ? LoraPlan() : LoraPlan(*shape.adapters, step.slot_rows, step.places);
+  LoraPlan lora = shape.adapters == nullptr ? LoraPlan() : LoraPlan(*shape.adapters, shape.slot_rows);
   Batch batch = transformer_.make_batch(step.tokens, step.positions, std::move(lora));
   batch.cache = &cache_;
   batch.write_slots = step.write_slots;
@@ -192,13 +208,13 @@ at::Tensor Decode::compute(const Step& step) const {
   for (int layer = 0; layer < transformer_.spec().layers; ++layer) x = transformer_.block(layer, x, batch);
   const at::Tensor normed = transformer_.final_norm(x);
   at::Tensor logits = transformer_.logits(normed);
-  const at::Tensor delta = batch.lora.delta(normed, TargetModule::kLmHead, 0);
+  const at::Tensor delta = batch.lora.delta(normed, LoraSite::kHead, 0);
   if (delta.defined()) logits += delta;
-  return logits;
+  return shape.adapters == nullptr ? logits : logits.index_select(0, step.order);
 }
 
 at::Tensor Decode::capture(Step& step) {
-  const at::Tensor want = compute(step);
+  at::Tensor want = compute(step);
   const auto is_captured = [](const Step& one) { return one.graph != nullptr; };
   const auto sibling = std::find_if(steps_.begin(), steps_.end(), is_captured);
   try {
@@ -224,10 +240,10 @@ at::Tensor Decode::capture(Step& step) {
 
 std::optional<at::Tensor> Decode::step(std::span<const Row> rows) {
   if (!problem_.empty()) return std::nullopt;
-  const auto shape = shape_of(rows);
-  if (!shape) return std::nullopt;
-  Step& step = step_of(*shape);
-  fill(step, rows);
+  const auto arrangement = arrange(rows);
+  if (!arrangement) return std::nullopt;
+  Step& step = step_of(arrangement->shape);
+  fill(step, rows, arrangement->slots);
   if (step.graph == nullptr) return capture(step);
   step.graph->replay();
   return step.logits;

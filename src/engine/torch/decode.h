@@ -1,6 +1,7 @@
 // Decode: steps with one token per sequence, computed in few shapes. Rows, keys and adapters are padded to the next
-// power of two, and the inputs have fixed addresses. So the whole step, down to the logits, is captured once per shape
-// and then replayed (graph_capture.h). Internal. Functions may throw libtorch's exceptions.
+// power of two, the rows of an adapter lie side by side, and the inputs have fixed addresses. So the whole step, down
+// to the logits, is captured once per shape and then replayed (graph_capture.h). Internal. Functions may throw
+// libtorch's exceptions.
 #pragma once
 
 #include <cstdint>
@@ -46,10 +47,9 @@ class Decode {
  private:
   struct Shape {
     int64_t rows = 0;
-    int64_t blocks = 0;  // blocks of the KV cache per row
-    int64_t slots = 0;   // slots of adapters; 0: the base model alone
-    int64_t slot_rows = 0;
-    LoraSlots* adapters = nullptr;
+    int64_t blocks = 0;             // blocks of the KV cache per row
+    int64_t slot_rows = 0;          // consecutive rows that share a slot of an adapter
+    LoraSlots* adapters = nullptr;  // null: the base model alone
     bool operator==(const Shape&) const = default;
   };
   struct Step {
@@ -60,17 +60,27 @@ class Decode {
     at::Tensor positions;    // of the tokens
     at::Tensor write_slots;  // of their keys and values
     at::Tensor lengths;      // of the sequences, with the token
-    at::Tensor places;       // in the adapters' products
+    at::Tensor order;        // the row of each row of logits
     at::Tensor table;        // [rows, blocks]
-    at::Tensor slot_rows;    // [slots * slot_rows], indices of rows
     at::Tensor logits;
     std::unique_ptr<GraphCapture> graph;
   };
 
-  std::optional<Shape> shape_of(std::span<const Row> rows);
+  // The rows of one adapter that share a slot, as indices into the rows of the step.
+  struct Slot {
+    Adapter* adapter = nullptr;
+    std::vector<size_t> rows;
+  };
+  struct Arrangement {
+    Shape shape;
+    std::vector<Slot> slots;  // without adapters one with all rows
+  };
+  // Divides the rows among slots with the least padding. Returns nullopt if there is too much, or no room for slots.
+  std::optional<Arrangement> arrange(std::span<const Row> rows);
+  bool fit_keys(std::span<const Row> rows, Shape& shape) const;
   LoraSlots* slots_for(const Adapter& example, int64_t count);  // null: they would be too large
   Step& step_of(const Shape& shape);
-  void fill(Step& step, std::span<const Row> rows);
+  void fill(Step& step, std::span<const Row> rows, const std::vector<Slot>& slots);
   at::Tensor compute(const Step& step) const;
   // Computes the step, captures it, replays it, and compares the results. Returns the computed result.
   at::Tensor capture(Step& step);

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 
 #include <ATen/Context.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
 
 #include "base/error.h"
@@ -58,6 +59,38 @@ std::string device_name(const c10::Device& device) {
                      name(text.data(), static_cast<int>(text.size() - 1), handle) == 0;
   dlclose(driver);
   return known ? std::string(text.data()) : std::string();
+}
+
+// A copy from ordinary memory waits for all work launched before; one from pinned memory is launched like that work.
+at::Tensor host_empty(at::IntArrayRef sizes, at::ScalarType type, const Placement& placement) {
+  return at::empty(sizes, at::TensorOptions().dtype(type).pinned_memory(placement.is_cuda()));
+}
+
+at::Tensor upload(const at::Tensor& host, const Placement& placement) {
+  return host.to(placement.device, host.scalar_type(), true);
+}
+
+namespace {
+
+template <typename Number>
+at::Tensor copy_to_device(const std::vector<Number>& values, at::ScalarType type, const Placement& placement) {
+  const at::Tensor host = host_empty({static_cast<int64_t>(values.size())}, type, placement);
+  std::copy(values.begin(), values.end(), host.data_ptr<Number>());
+  return upload(host, placement);
+}
+
+}  // namespace
+
+at::Tensor to_device(const std::vector<int64_t>& values, const Placement& placement) {
+  return copy_to_device(values, at::kLong, placement);
+}
+
+at::Tensor to_device(const std::vector<int32_t>& values, const Placement& placement) {
+  return copy_to_device(values, at::kInt, placement);
+}
+
+at::Tensor to_device(const std::vector<float>& values, const Placement& placement) {
+  return copy_to_device(values, at::kFloat, placement);
 }
 
 }  // namespace torch

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -33,5 +34,13 @@ struct Placement {
   at::TensorOptions active() const { return at::TensorOptions().device(device).dtype(activations); }
   bool is_cuda() const { return device.is_cuda(); }
 };
+
+// Returns memory of the host, not initialised, from which upload() does not wait.
+at::Tensor host_empty(at::IntArrayRef sizes, at::ScalarType type, const Placement& placement);
+// Copies to the device. The source must not change until the device has done what was launched before.
+at::Tensor upload(const at::Tensor& host, const Placement& placement);
+at::Tensor to_device(const std::vector<int64_t>& values, const Placement& placement);
+at::Tensor to_device(const std::vector<int32_t>& values, const Placement& placement);
+at::Tensor to_device(const std::vector<float>& values, const Placement& placement);
 
 }  // namespace tuft::engine::torch

@@ -2,17 +2,49 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <unordered_map>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/index_select.h>
-#include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 namespace tuft::engine::torch {
+namespace {
+
+// Products of matrices, and of batches of them. For one matrix libtorch has better kernels, and fewer views to make.
+at::Tensor times(const at::Tensor& left, const at::Tensor& right) {
+  return left.dim() == 2 ? at::mm(left, right) : at::bmm(left, right);
+}
+
+void add_times(const at::Tensor& left, const at::Tensor& right, const at::Tensor& to) {
+  if (left.dim() == 2) {
+    to.addmm_(left, right);
+  } else {
+    to.baddbmm_(left, right);
+  }
+}
+
+void write_times(const at::Tensor& left, const at::Tensor& right, const at::Tensor& to) {
+  at::Tensor out = to;
+  if (left.dim() == 2) {
+    at::mm_out(out, left, right);
+  } else {
+    at::bmm_out(out, left, right);
+  }
+}
+
+at::Tensor transposed(const at::Tensor& x) {
+  return x.transpose(-2, -1);
+}
+
+}  // namespace
 
 // Less than half of a batched product may be padding.
 bool LoraPlan::alike(const Owned& left, const Owned& right) {
@@ -41,101 +73,170 @@ std::vector<std::vector<LoraPlan::Owned>> LoraPlan::sort(std::span<Adapter* cons
   return groups;
 }
 
-at::Tensor LoraPlan::indices(const std::vector<int64_t>& values) const {
-  const at::Tensor host = at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions().dtype(at::kLong));
-  std::copy(values.begin(), values.end(), host.data_ptr<int64_t>());
-  return host.to(placement_.device);
+// Sets the places of the members' rows. `next` is the number of rows of the groups so far.
+void LoraPlan::add_group(const std::vector<Owned>& members, std::vector<int64_t>& places, int64_t& next) {
+  Group& group = groups_.emplace_back();
+  group.layout = &members.front().adapter->layout();
+  group.count = static_cast<int64_t>(members.size());
+  for (const Owned& one : members) {
+    group.adapters.push_back(one.adapter);
+    group.longest = std::max(group.longest, static_cast<int64_t>(one.rows.size()));
+  }
+  std::vector<int64_t> rows;
+  std::vector<int64_t> real;
+  for (const Owned& one : members) {
+    for (const int64_t row : one.rows) {
+      places[static_cast<size_t>(row)] = next + static_cast<int64_t>(rows.size());
+      rows.push_back(row);
+      real.push_back(1);
+    }
+    // Padding repeats a row of the same adapter, so that no NaN of another tenant reaches its gradient.
+    for (; rows.size() % static_cast<size_t>(group.longest) != 0; real.push_back(0)) rows.push_back(one.rows.front());
+  }
+  next += static_cast<int64_t>(rows.size());
+  std::vector<int64_t> order(places.size());
+  std::iota(order.begin(), order.end(), 0);
+  in_order_ = rows == order;
+  if (in_order_) return;
+  group.rows = to_device(rows, placement_);
+  if (std::find(real.begin(), real.end(), 0) == real.end()) return;
+  group.real = to_device(real, placement_).to(placement_.activations);
+  group.real = group.count == 1 ? group.real.unsqueeze(1) : group.real.view({group.count, group.longest, 1});
 }
 
 LoraPlan::LoraPlan(std::span<Adapter* const> owners, const Placement& placement) : placement_(placement) {
-  const auto groups = sort(owners);
-  whole_ = groups.size() == 1 && groups[0].size() == 1 && groups[0][0].rows.size() == owners.size();
-  std::vector<int64_t> place_of(owners.size(), -1);
+  std::vector<int64_t> places(owners.size(), -1);
   int64_t next = 0;
-  for (const auto& members : groups) {
-    Group& group = groups_.emplace_back();
-    for (const Owned& one : members) {
-      group.adapters.push_back(one.adapter);
-      group.longest = std::max(group.longest, static_cast<int64_t>(one.rows.size()));
-    }
-    if (whole_) return;
-    std::vector<int64_t> rows;
-    std::vector<int64_t> valid;
-    for (const Owned& one : members) {
-      for (const int64_t row : one.rows) {
-        valid.push_back(static_cast<int64_t>(rows.size()));
-        rows.push_back(row);
-        place_of[static_cast<size_t>(row)] = next++;
-      }
-      // Padding repeats a row of the same adapter, so that no NaN of another tenant reaches its gradient.
-      while (rows.size() % static_cast<size_t>(group.longest) != 0) rows.push_back(one.rows.front());
-    }
-    group.count = static_cast<int64_t>(valid.size());
-    if (valid.size() < rows.size()) group.valid = indices(valid);
-    group.rows = indices(rows);
+  for (const auto& members : sort(owners)) add_group(members, places, next);
+  for (int64_t& place : places) {
+    partial_ = partial_ || place < 0;
+    if (place < 0) place = next;
   }
-  for (size_t row = 0; row < place_of.size(); ++row) {
-    padded_ = padded_ || place_of[row] < 0;
-    if (place_of[row] < 0) place_of[row] = next;
-    in_order_ = in_order_ && place_of[row] == static_cast<int64_t>(row);
-  }
-  in_order_ = in_order_ && !padded_;
-  if (!groups_.empty() && !in_order_) places_ = indices(place_of);
+  if (!groups_.empty() && !in_order_) places_ = to_device(places, placement_);
 }
 
-LoraPlan::LoraPlan(const LoraSlots& slots, const at::Tensor& rows, const at::Tensor& places)
-    : placement_(slots.placement()), places_(places), padded_(true), in_order_(false) {
+LoraPlan::LoraPlan(const LoraSlots& slots, int64_t slot_rows) : in_order_(true) {
   Group& group = groups_.emplace_back();
-  group.slots = &slots;
-  group.longest = rows.size(0) / slots.slots();
-  group.rows = rows;
-  group.count = rows.size(0);
+  group.layout = &slots.layout();
+  group.count = slots.slots();
+  group.longest = slot_rows;
+  const at::Tensor all = group.count == 1 ? slots.factors().select(0, 0) : slots.factors();
+  group.blocks.factors = group.layout->section(all, LoraLayout::Section::kBlocks);
+  group.head.factors = group.layout->section(all, LoraLayout::Section::kHead);
 }
 
-at::Tensor LoraPlan::product_of_slots(const Group& group, const at::Tensor& x, TargetModule module, int layer) {
-  const at::Tensor a = group.slots->a(module, layer);
-  if (!a.defined()) return {};
-  const at::Tensor input = x.index_select(0, group.rows).view({a.size(0), group.longest, x.size(1)});
-  return at::bmm(at::bmm(input, a.transpose(1, 2)), group.slots->b(module, layer).transpose(1, 2)).flatten(0, 1);
-}
-
-at::Tensor LoraPlan::product(const Group& group, const at::Tensor& x, TargetModule module, int layer,
-                             LoraLeaves* leaves) const {
-  if (group.slots != nullptr) return product_of_slots(group, x, module, layer);
-  if (group.adapters.front()->find(module, layer) == nullptr) return {};
-  const at::Tensor input = whole_ ? x : x.index_select(0, group.rows);
-  const auto [a, b] =
-      leaves != nullptr ? leaves->make(group.adapters, module, layer) : factors_of(group.adapters, module, layer);
-  if (group.adapters.size() == 1) return at::linear(at::linear(input, a), b);
-  const auto size = static_cast<int64_t>(group.adapters.size());
-  const at::Tensor hidden = at::bmm(input.view({size, group.longest, x.size(1)}), a.transpose(1, 2));
-  const at::Tensor out = at::bmm(hidden, b.transpose(1, 2)).flatten(0, 1);
-  return group.valid.defined() ? out.index_select(0, group.valid) : out;
-}
-
-at::Tensor LoraPlan::delta(const at::Tensor& x, TargetModule module, int layer, LoraLeaves* leaves) const {
-  std::vector<at::Tensor> products;
-  bool any = false;
+int64_t LoraPlan::training_bytes() const {
+  int64_t bytes = 0;
   for (const Group& group : groups_) {
-    products.push_back(product(group, x, module, layer, leaves));
-    any = any || products.back().defined();
+    const auto all = group.count * static_cast<int64_t>(group.adapters.front()->factors().nbytes());
+    bytes += group.count > 1 ? 2 * all : all;
   }
-  if (!any) return {};
-  if (whole_) return products.front();
-  const auto first = std::find_if(products.begin(), products.end(), [](const auto& p) { return p.defined(); });
-  const int64_t out = first->size(1);
-  for (size_t i = 0; i < groups_.size(); ++i) {
-    if (!products[i].defined()) products[i] = at::zeros({groups_[i].count, out}, placement_.active());
-  }
-  if (padded_) products.push_back(at::zeros({1, out}, placement_.active()));
-  const at::Tensor all = products.size() == 1 ? products.front() : at::cat(products);
-  return in_order_ ? all : all.index_select(0, places_);
+  return bytes;
 }
 
-at::Tensor LoraPlan::add(const at::Tensor& x, const at::Tensor& y, TargetModule module, int layer,
-                         LoraLeaves* leaves) const {
-  const at::Tensor added = delta(x, module, layer, leaves);
-  return added.defined() ? y + added : y;
+LoraPlan::Factors LoraPlan::factors(const Group& group, LoraSite site, int layer) {
+  const LoraLayout::Section which = LoraLayout::section_of(site);
+  at::Tensor& section = (which == LoraLayout::Section::kHead ? group.head : group.blocks).factors;
+  if (!section.defined()) {
+    std::vector<at::Tensor> parts;
+    for (const Adapter* adapter : group.adapters) parts.push_back(group.layout->section(adapter->factors(), which));
+    section = parts.size() == 1 ? parts.front() : at::stack(parts);
+  }
+  return {group.layout->a(section, site, layer), group.layout->b(section, site, layer)};
+}
+
+LoraPlan::Factors LoraPlan::gradients(const Group& group, LoraSite site, int layer) {
+  const bool head = site == LoraSite::kHead;
+  const at::Tensor& factors = head ? group.head.factors : group.blocks.factors;
+  at::Tensor& section = head ? group.head.gradients : group.blocks.gradients;
+  if (!section.defined()) section = head ? at::zeros_like(factors) : at::empty_like(factors);
+  return {group.layout->a(section, site, layer), group.layout->b(section, site, layer)};
+}
+
+at::Tensor LoraPlan::grouped(const Group& group, const at::Tensor& x) const {
+  const at::Tensor rows = in_order_ ? x : x.index_select(0, group.rows);
+  return group.count == 1 ? rows : rows.view({group.count, group.longest, x.size(1)});
+}
+
+at::Tensor LoraPlan::scattered(std::vector<at::Tensor> of_groups, int64_t columns) const {
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const int64_t rows = groups_[i].count * groups_[i].longest;
+    at::Tensor& part = of_groups[i];
+    part = part.defined() ? part.view({rows, columns}) : at::zeros({rows, columns}, placement_.active());
+  }
+  if (in_order_) return of_groups.front();
+  if (partial_) of_groups.push_back(at::zeros({1, columns}, placement_.active()));
+  const at::Tensor all = of_groups.size() == 1 ? of_groups.front() : at::cat(of_groups);
+  return all.index_select(0, places_);
+}
+
+at::Tensor LoraPlan::delta(const at::Tensor& x, LoraSite site, int layer, Hidden* hidden) const {
+  std::vector<at::Tensor> products(groups_.size());
+  int64_t out = 0;
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const Group& group = groups_[i];
+    if (hidden != nullptr) hidden->emplace_back();
+    if (!group.layout->has(site)) continue;
+    const Factors factor = factors(group, site, layer);
+    at::Tensor h = times(grouped(group, x), transposed(factor.a));
+    if (group.real.defined()) h.mul_(group.real);
+    products[i] = times(h, transposed(factor.b));
+    out = factor.b.size(-2);
+    if (hidden != nullptr) hidden->back() = h;
+  }
+  return out > 0 ? scattered(std::move(products), out) : at::Tensor();
+}
+
+LoraPlan::Hidden LoraPlan::add(const at::Tensor& x, const at::Tensor& y, LoraSite site, int layer) const {
+  Hidden hidden;
+  if (in_order_ && groups_.front().layout->has(site)) {
+    const Group& group = groups_.front();
+    const Factors factor = factors(group, site, layer);
+    hidden.push_back(times(grouped(group, x), transposed(factor.a)));
+    add_times(hidden.back(), transposed(factor.b), grouped(group, y));
+    return hidden;
+  }
+  const at::Tensor added = delta(x, site, layer, &hidden);
+  if (added.defined()) y.add_(added);
+  return hidden;
+}
+
+void LoraPlan::backward(const at::Tensor& x, const Hidden& hidden, const at::Tensor& dy, LoraSite site, int layer,
+                        const at::Tensor& dx) const {
+  std::vector<at::Tensor> products(groups_.size());
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const Group& group = groups_[i];
+    if (!group.layout->has(site)) continue;
+    const Factors factor = factors(group, site, layer);
+    const Factors gradient = gradients(group, site, layer);
+    const at::Tensor of_y = grouped(group, dy);
+    at::Tensor of_h = times(of_y, factor.b);
+    if (group.real.defined()) of_h.mul_(group.real);  // hidden is zero there, too, so that padding adds nothing
+    const auto into = site == LoraSite::kHead ? add_times : write_times;
+    into(transposed(of_y), hidden[i], gradient.b);
+    into(transposed(of_h), grouped(group, x), gradient.a);
+    if (!dx.defined()) continue;
+    if (in_order_) {
+      add_times(of_h, factor.a, grouped(group, dx));
+    } else {
+      products[i] = times(of_h, factor.a);
+    }
+  }
+  const auto defined = [](const at::Tensor& product) { return product.defined(); };
+  if (std::none_of(products.begin(), products.end(), defined)) return;
+  dx.add_(scattered(std::move(products), dx.size(1)));
+}
+
+void LoraPlan::collect() {
+  for (Group& group : groups_) {
+    for (const LoraLayout::Section which : {LoraLayout::Section::kBlocks, LoraLayout::Section::kHead}) {
+      at::Tensor& of_section = (which == LoraLayout::Section::kHead ? group.head : group.blocks).gradients;
+      if (!of_section.defined()) continue;
+      const auto of_adapters = group.count == 1 ? std::vector<at::Tensor>{of_section} : of_section.unbind(0);
+      for (size_t i = 0; i < of_adapters.size(); ++i) group.adapters[i]->add_gradients(which, of_adapters[i]);
+      of_section = at::Tensor();
+    }
+  }
 }
 
 }  // namespace tuft::engine::torch

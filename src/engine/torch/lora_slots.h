@@ -19,26 +19,19 @@ class LoraSlots {
   static int64_t bytes(const Adapter& example, int64_t slots);
 
   const LoraSpec& spec() const { return spec_; }
-  const Placement& placement() const { return placement_; }
+  const LoraLayout& layout() const { return layout_; }
+  const at::Tensor& factors() const { return memory_; }  // [slots, layout().size()]
   int64_t slots() const { return static_cast<int64_t>(held_.size()); }
-  // Copies in the adapters whose current version is in no slot, and returns the slot of each. Requires at most slots()
-  // adapters. Other adapters may lose their slots.
+  // Returns a slot for each of `adapters`, and copies in those whose current version is in no free slot. Null stands
+  // for the base model alone, which adds zero. Requires at most slots() adapters; one that is named twice gets two
+  // slots. Other adapters may lose their slots.
   std::vector<int64_t> load(std::span<Adapter* const> adapters);
 
-  // Return the scaled A, [slots, rank, in], and B, [slots, out, rank], in the type of activations; undefined if these
-  // adapters have no such layer.
-  at::Tensor a(TargetModule module, int layer) const;
-  at::Tensor b(TargetModule module, int layer) const;
-
  private:
-  at::Tensor view(int64_t offset, int64_t rows, int64_t columns) const;
-
-  Placement placement_;
   LoraSpec spec_;
-  int layers_ = 0;
-  std::vector<LoraPair> pairs_;  // layers and offsets; no tensors
-  at::Tensor memory_;            // [slots, parameters]
-  std::vector<uint64_t> held_;   // versions; 0: empty
+  LoraLayout layout_;
+  at::Tensor memory_;
+  std::vector<uint64_t> held_;  // versions; 0: zeros
 };
 
 }  // namespace tuft::engine::torch

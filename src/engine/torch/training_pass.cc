@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -13,22 +14,12 @@
 #include <c10/core/GradMode.h>
 
 namespace tuft::engine::torch {
-namespace {
-
-at::Tensor floats_on(const std::vector<float>& values, const Placement& placement) {
-  const at::Tensor host = at::empty({static_cast<int64_t>(values.size())}, placement.f32_host());
-  std::copy(values.begin(), values.end(), host.data_ptr<float>());
-  return host.to(placement.device);
-}
-
-}  // namespace
-
 void TrainingPass::drop() {
   batch_.reset();
   adapters_.clear();
   owners_.clear();
-  blocks_.clear();
-  top_ = at::Tensor();
+  inputs_.clear();
+  output_ = top_ = at::Tensor();
 }
 
 bool TrainingPass::uses(const Adapter* adapter) const {
@@ -53,27 +44,30 @@ void TrainingPass::make_batch(const Pack& pack) {
 }
 
 void TrainingPass::run_blocks(bool keep) {
-  const c10::AutoGradMode no_graph(false);
-  const Placement& placement = transformer_.placement();
+  const c10::NoGradGuard no_graph;
   const int layers = transformer_.spec().layers;
   at::Tensor x = transformer_.embed(*batch_);
-  const int64_t bytes = transformer_.activation_bytes() * x.size(0) * layers;
-  // Weights of another type are converted for each product, and a graph would keep every converted weight.
-  const bool recompute = bytes > activation_bytes_max_ || placement.weights != placement.activations;
   keep = keep && trains_blocks();
-  for (int layer = 0; layer < layers; ++layer) {
-    if (!keep) {
-      x = transformer_.block(layer, x, *batch_);
-      continue;
-    }
-    Block block{x.detach().requires_grad_(layer > 0), {}, {}};
-    const c10::AutoGradMode graph(!recompute);
-    at::Tensor output = transformer_.block(layer, block.input, *batch_, recompute ? nullptr : &block.leaves);
-    x = output.detach();
-    if (!recompute) block.output = std::move(output);
-    blocks_.push_back(std::move(block));
+  const int64_t room = keep ? activation_bytes_max_ - batch_->lora.training_bytes() : 0;
+  const int64_t fit = std::max<int64_t>(0, room) / (transformer_.activation_bytes() * std::max<int64_t>(1, x.size(0)));
+  // The last blocks keep their graph, because its memory is the first to be free again.
+  const int recomputed = keep ? static_cast<int>(std::max<int64_t>(0, layers - fit)) : layers;
+  const auto enter = [&](int layer) {
+    if (!keep) return;
+    x = x.detach().requires_grad_(layer > 0);
+    inputs_.push_back(x);
+  };
+  for (int layer = 0; layer < recomputed; ++layer) {
+    enter(layer);
+    x = transformer_.block(layer, x, *batch_);
   }
-  top_ = x;
+  if (recomputed < layers) {
+    enter(recomputed);
+    const c10::AutoGradMode graph(true);
+    for (int layer = recomputed; layer < layers; ++layer) x = transformer_.block(layer, x, *batch_);
+    output_ = x;
+  }
+  top_ = x.detach();
 }
 
 TrainingPass::Piece TrainingPass::make_piece(std::span<const int> indices) const {
@@ -97,7 +91,7 @@ TrainingPass::Piece TrainingPass::make_piece(std::span<const int> indices) const
   piece.rows = to_device(rows, placement);
   piece.target_rows = to_device(target_rows, placement);
   piece.target_places = to_device(target_places, placement);
-  if (!inverse.empty()) piece.inverse_temperatures = floats_on(inverse, placement).unsqueeze(1);
+  if (!inverse.empty()) piece.inverse_temperatures = to_device(inverse, placement).unsqueeze(1);
   return piece;
 }
 
@@ -116,7 +110,7 @@ void TrainingPass::head_forward(std::span<float> logprobs) {
     const Piece piece = make_piece(std::span(all).subspan(begin, std::min(piece_rows, all.size() - begin)));
     const at::Tensor normed = transformer_.final_norm(top_.index_select(0, piece.rows));
     at::Tensor logits = transformer_.logits(normed);
-    const at::Tensor delta = LoraPlan(piece.owners, transformer_.placement()).delta(normed, TargetModule::kLmHead, 0);
+    const at::Tensor delta = LoraPlan(piece.owners, transformer_.placement()).delta(normed, LoraSite::kHead, 0);
     if (delta.defined()) logits += delta;
     logits = tempered(piece, logits);
     const at::Tensor sums = at::logsumexp(logits, 1);
@@ -139,36 +133,35 @@ void TrainingPass::forward(const Pack& pack, const std::vector<std::shared_ptr<A
 
 void TrainingPass::head_backward(const Piece& piece, std::span<const float> gradient, at::Tensor& dx) {
   const Placement& placement = transformer_.placement();
-  const c10::AutoGradMode graph(true);
-  const at::Tensor top = top_.index_select(0, piece.rows).requires_grad_(true);
-  const at::Tensor normed = transformer_.final_norm(top);
-  const at::Tensor leaf = normed.detach().requires_grad_(true);
-  LoraLeaves leaves;
-  const at::Tensor delta = LoraPlan(piece.owners, placement).delta(leaf, TargetModule::kLmHead, 0, &leaves);
-  at::Tensor dlogits;
+  LoraPlan plan(piece.owners, placement);
+  LoraPlan::Hidden hidden;
+  const at::Tensor top = top_.index_select(0, piece.rows).requires_grad_(!inputs_.empty());
+  at::Tensor normed;
   {
-    const c10::NoGradGuard no_graph;
-    at::Tensor logits = transformer_.logits(leaf);
-    if (delta.defined()) logits += delta;
-    logits = tempered(piece, logits);
-    std::vector<float> weights;
-    for (const size_t target : piece.targets) weights.push_back(gradient[target]);
-    const at::Tensor of_targets = floats_on(weights, placement);
-    // d logprob(t) / d logits = onehot(t) - softmax, summed over the targets of a row.
-    const at::Tensor totals =
-        at::zeros({logits.size(0)}, placement.f32()).index_add_(0, piece.target_rows, of_targets).unsqueeze(1);
-    dlogits = at::softmax(logits, 1).mul_(totals.neg());
-    dlogits.view(-1).index_add_(0, piece.target_places, of_targets);
-    dlogits = tempered(piece, dlogits);
+    const c10::AutoGradMode graph(true);
+    normed = transformer_.final_norm(top);
   }
-  at::Tensor dnormed = transformer_.logits_backward(dlogits);
+  const c10::NoGradGuard no_graph;
+  at::Tensor logits = transformer_.logits(normed);
+  const at::Tensor delta = plan.delta(normed, LoraSite::kHead, 0, &hidden);
+  if (delta.defined()) logits += delta;
+  logits = tempered(piece, logits);
+  std::vector<float> weights;
+  for (const size_t target : piece.targets) weights.push_back(gradient[target]);
+  const at::Tensor of_targets = to_device(weights, placement);
+  // d logprob(t) / d logits = onehot(t) - softmax, summed over the targets of a row.
+  const at::Tensor totals =
+      at::zeros({logits.size(0)}, placement.f32()).index_add_(0, piece.target_rows, of_targets).unsqueeze(1);
+  at::Tensor dlogits = at::softmax(logits, 1).mul_(totals.neg());
+  dlogits.view(-1).index_add_(0, piece.target_places, of_targets);
+  dlogits = tempered(piece, dlogits).to(placement.activations);
+  const at::Tensor dnormed = transformer_.logits_backward(dlogits);
   if (delta.defined()) {
-    delta.backward(dlogits.to(placement.activations));
-    leaves.collect();
-    dnormed += leaf.grad();
+    plan.backward(normed.detach(), hidden, dlogits, LoraSite::kHead, 0, dnormed);
+    plan.collect();
   }
-  if (blocks_.empty()) return;
-  normed.backward(dnormed.to(placement.activations));
+  if (inputs_.empty()) return;
+  normed.backward(dnormed);
   dx.index_copy_(0, piece.rows, top.grad());
 }
 
@@ -183,17 +176,21 @@ void TrainingPass::backward(std::span<const float> gradient) {
     head_backward(make_piece(std::span(active).subspan(begin, std::min(piece_rows, active.size() - begin))), gradient,
                   dx);
   }
-  const c10::AutoGradMode graph(true);
-  for (auto layer = static_cast<int>(blocks_.size()) - 1; layer >= 0 && !active.empty(); --layer) {
-    Block& block = blocks_[static_cast<size_t>(layer)];
-    at::Tensor output = std::move(block.output);
-    if (!output.defined()) output = transformer_.block(layer, block.input, *batch_, &block.leaves);
-    output.backward(dx);
-    block.leaves.collect();
-    dx = block.input.grad();
-    blocks_.pop_back();
-  }
+  if (!active.empty()) backward_blocks(std::move(dx));
+  batch_->lora.collect();
   drop();
+}
+
+void TrainingPass::backward_blocks(at::Tensor dx) {
+  const c10::AutoGradMode graph(true);
+  for (auto layer = static_cast<int>(inputs_.size()) - 1; layer >= 0; --layer) {
+    const at::Tensor input = std::move(inputs_.back());
+    inputs_.pop_back();
+    const at::Tensor output =
+        output_.defined() ? std::exchange(output_, {}) : transformer_.block(layer, input, *batch_);
+    output.backward(dx);
+    dx = input.grad();
+  }
 }
 
 }  // namespace tuft::engine::torch

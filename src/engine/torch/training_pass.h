@@ -1,6 +1,6 @@
-// TrainingPass: one forward pass over a pack, and its backward pass. It keeps the gradient graph of libtorch block by
-// block. A pass that would need too much memory keeps only the inputs of the blocks and recomputes each block. Logits
-// are computed in pieces and never kept. Internal. Functions may throw libtorch's exceptions.
+// TrainingPass: one forward pass over a pack, and its backward pass. It keeps the gradient graph of libtorch. A pass
+// that would need too much memory keeps only the inputs of its first blocks, and recomputes each of them. Logits are
+// computed in pieces and never kept. Internal. Functions may throw libtorch's exceptions.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ namespace tuft::engine::torch {
 class TrainingPass {
  public:
   explicit TrainingPass(Transformer& transformer) : transformer_(transformer) {}
-  // Above this limit blocks are recomputed.
+  // As many blocks are recomputed as the limit requires.
   void set_activation_bytes_max(int64_t bytes) { activation_bytes_max_ = bytes; }
 
   // `adapters` has one entry per segment. Requires a checked pack.
@@ -32,11 +32,6 @@ class TrainingPass {
   void drop();
 
  private:
-  struct Block {
-    at::Tensor input;
-    at::Tensor output;  // with its graph; undefined if the block is recomputed
-    LoraLeaves leaves;  // of that graph
-  };
   // A piece of the rows that have targets.
   struct Piece {
     at::Tensor rows;                  // in the pack
@@ -49,6 +44,7 @@ class TrainingPass {
 
   void make_batch(const Pack& pack);
   void run_blocks(bool keep);
+  void backward_blocks(at::Tensor dx);
   bool trains_blocks() const;
   Piece make_piece(std::span<const int> indices) const;
   at::Tensor tempered(const Piece& piece, const at::Tensor& logits) const;
@@ -59,9 +55,10 @@ class TrainingPass {
   int64_t activation_bytes_max_ = 0;
   std::vector<std::shared_ptr<Adapter>> adapters_;
   std::optional<Batch> batch_;
-  std::vector<Adapter*> owners_;  // of each row
-  std::vector<Block> blocks_;
-  at::Tensor top_;
+  std::vector<Adapter*> owners_;    // of each row
+  std::vector<at::Tensor> inputs_;  // of the first blocks, which are recomputed, and of the first that is not
+  at::Tensor output_;               // of the last block, with the graph of those that are not recomputed, if any
+  at::Tensor top_;                  // the same without a graph
   TargetRows rows_;
 };
 

@@ -3,8 +3,9 @@
 #include <algorithm>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/cat.h>
+#include <ATen/ops/addcmul.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/flip.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/rsqrt.h>
@@ -13,13 +14,9 @@
 #include <ATen/ops/rms_norm.h>
 #endif
 
-namespace tuft::engine::torch {
+#include "engine/torch/frozen_linear.h"
 
-at::Tensor to_device(const std::vector<int64_t>& values, const Placement& placement) {
-  const at::Tensor host = at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions().dtype(at::kLong));
-  std::copy(values.begin(), values.end(), host.data_ptr<int64_t>());
-  return host.to(placement.device);
-}
+namespace tuft::engine::torch {
 
 int64_t Transformer::logits_rows_max() const {
   const int64_t bytes = placement_.is_cuda() ? kLogitsBytesCuda : kLogitsBytes;
@@ -28,9 +25,10 @@ int64_t Transformer::logits_rows_max() const {
 
 int64_t Transformer::activation_bytes() const {
   const int64_t active = placement_.activations == at::kFloat ? 4 : 2;
-  const int64_t heads = int64_t{spec_.heads + 2 * spec_.kv_heads} * spec_.head_dim;
-  // Norms: x and the result, twice. Heads: the input, rotated (in f32), and the result. MLP: gate, up, silu, product.
-  return spec_.hidden_size * (4 * 4 + 2 * active) + heads * (3 * active + 2 * 4) +
+  const int64_t width = spec_.head_dim;
+  const int64_t rotated = (spec_.heads + spec_.kv_heads) * width * (active + (spec_.qk_norm ? 4 : 0));
+  // q, k and v before and after the rotation, and what is attended; gate and up, silu(gate), and their product.
+  return spec_.hidden_size * (2 * 4 + 2 * active) + (2 * spec_.heads + 2 * spec_.kv_heads) * width * active + rotated +
          int64_t{4} * spec_.intermediate_size * active;
 }
 
@@ -40,11 +38,12 @@ void Transformer::extend_rope(int count) {
   rope_.extend(count);
   const int64_t half = spec_.head_dim / 2;
   at::Tensor cosines = at::empty({count, half}, placement_.f32_host());
-  at::Tensor sines = at::empty({count, half}, placement_.f32_host());
+  at::Tensor sines = at::empty({count, 2, half}, placement_.f32_host());
   for (int position = 0; position < count; ++position) {
     std::copy_n(rope_.cosines(position), half, cosines.data_ptr<float>() + position * half);
-    std::copy_n(rope_.sines(position), half, sines.data_ptr<float>() + position * half);
+    std::copy_n(rope_.sines(position), half, sines.data_ptr<float>() + (2 * position + 1) * half);
   }
+  sines.select(1, 0).copy_(sines.select(1, 1).neg());
   rope_cosines_ = cosines.to(placement_.device);
   rope_sines_ = sines.to(placement_.device);
   rope_count_ = count;
@@ -74,7 +73,7 @@ Batch Transformer::make_batch(std::span<const Rows> rows) {
 
 Batch Transformer::make_batch(const at::Tensor& tokens, const at::Tensor& positions, LoraPlan lora) const {
   return {.tokens = tokens,
-          .cosines = rope_cosines_.index_select(0, positions).unsqueeze(1),
+          .cosines = rope_cosines_.index_select(0, positions).unsqueeze(1).unsqueeze(1),
           .sines = rope_sines_.index_select(0, positions).unsqueeze(1),
           .lora = std::move(lora),
           .spans = {},
@@ -96,23 +95,29 @@ at::Tensor Transformer::norm(const at::Tensor& x, const at::Tensor& weight) cons
 #endif
 }
 
-at::Tensor Transformer::linear(const at::Tensor& x, const Linear& layer) const {
-  const at::Tensor weight = layer.weight.to(placement_.activations);
-  return layer.bias.defined() ? at::linear(x, weight, layer.bias) : at::linear(x, weight);
-}
-
 at::Tensor Transformer::rotate(const at::Tensor& x, const at::Tensor& weight, const Batch& batch) const {
   at::Tensor wide = x.to(at::kFloat);
-  if (weight.defined()) wide = norm(wide, weight);
-  const int64_t half = spec_.head_dim / 2;
-  const at::Tensor low = wide.narrow(2, 0, half);
-  const at::Tensor high = wide.narrow(2, half, half);
-  return at::cat({low * batch.cosines - high * batch.sines, high * batch.cosines + low * batch.sines}, 2)
-      .to(placement_.activations);
+  if (weight.defined()) {
+#if TUFT_TORCH_VERSION >= 20400
+    wide = at::rms_norm(wide, {spec_.head_dim}, {}, spec_.rms_norm_eps) * weight;
+#else
+    wide = wide * at::rsqrt(wide.square().mean({-1}, true) + spec_.rms_norm_eps) * weight;
+#endif
+  }
+  // Number i of the first half and number i of the second half are the coordinates of a point.
+  const at::Tensor points = wide.view({x.size(0), x.size(1), 2, spec_.head_dim / 2});
+  return at::addcmul(points * batch.cosines, points.flip({2}), batch.sines).to(placement_.activations).flatten(2);
 }
 
-at::Tensor Transformer::attend(int layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                               const Batch& batch) const {
+at::Tensor Transformer::attend(int layer, const at::Tensor& qkv, const Batch& batch) const {
+  const int64_t width = spec_.head_dim;
+  const auto parts = qkv.split_with_sizes({(spec_.heads + spec_.kv_heads) * width, spec_.kv_heads * width}, 1);
+  const auto heads = [&](const at::Tensor& x) { return x.view({x.size(0), x.size(1) / width, width}); };
+  const auto qk = rotate(heads(parts[0]), weights_.blocks[static_cast<size_t>(layer)].qk_norm, batch)
+                      .split_with_sizes({spec_.heads, spec_.kv_heads}, 1);
+  const at::Tensor& q = qk[0];
+  const at::Tensor& k = qk[1];
+  const at::Tensor v = heads(parts[1]);
   if (batch.cache == nullptr) return attention_(q, k, v, batch.spans);
   batch.cache->write(layer, batch.write_slots, k, v);
   if (!batch.known.defined() && !batch.spans.with_past()) return attention_(q, k, v, batch.spans);
@@ -121,27 +126,17 @@ at::Tensor Transformer::attend(int layer, const at::Tensor& q, const at::Tensor&
                                : attention_(q, past.k, past.v, batch.spans);
 }
 
-at::Tensor Transformer::block(int layer, const at::Tensor& x, const Batch& batch, LoraLeaves* leaves) const {
+at::Tensor Transformer::block(int layer, const at::Tensor& x, const Batch& batch) const {
   const BlockWeights& block = weights_.blocks[static_cast<size_t>(layer)];
-  const LoraPlan& lora = batch.lora;
-  const int64_t rows = x.size(0);
-  const int64_t width = spec_.head_dim;
-  const at::Tensor n = norm(x, block.attention_norm).to(placement_.activations);
-  const auto qkv =
-      linear(n, block.qkv).split_with_sizes({spec_.heads * width, spec_.kv_heads * width, spec_.kv_heads * width}, 1);
-  const auto heads = [&](size_t index, TargetModule module) {
-    const at::Tensor y = lora.add(n, qkv[index], module, layer, leaves);
-    return y.reshape({rows, y.size(1) / width, width});
+  const auto linear = [&](const at::Tensor& input, const Linear& weights, LoraSite site) {
+    return FrozenLinear{&weights, &batch.lora, site, layer}(input);
   };
-  const at::Tensor q = rotate(heads(0, TargetModule::kQ), block.q_norm, batch);
-  const at::Tensor k = rotate(heads(1, TargetModule::kK), block.k_norm, batch);
-  const at::Tensor attended = attend(layer, q, k, heads(2, TargetModule::kV), batch);
-  const at::Tensor middle = x + lora.add(attended, linear(attended, block.o), TargetModule::kO, layer, leaves);
+  const at::Tensor n = norm(x, block.attention_norm).to(placement_.activations);
+  const at::Tensor attended = attend(layer, linear(n, block.qkv, LoraSite::kQkv), batch);
+  const at::Tensor middle = x + linear(attended, block.o, LoraSite::kO);
   const at::Tensor m = norm(middle, block.mlp_norm).to(placement_.activations);
-  const auto gate_up = linear(m, block.gate_up).chunk(2, 1);
-  const at::Tensor gate = lora.add(m, gate_up[0], TargetModule::kGate, layer, leaves);
-  const at::Tensor product = at::silu(gate) * lora.add(m, gate_up[1], TargetModule::kUp, layer, leaves);
-  return middle + lora.add(product, linear(product, block.down), TargetModule::kDown, layer, leaves);
+  const auto gate_up = linear(m, block.gate_up, LoraSite::kGateUp).chunk(2, 1);
+  return middle + linear(at::silu(gate_up[0]) * gate_up[1], block.down, LoraSite::kDown);
 }
 
 at::Tensor Transformer::final_norm(const at::Tensor& x) const {
@@ -160,8 +155,7 @@ at::Tensor Transformer::logits(const at::Tensor& normed) const {
 }
 
 at::Tensor Transformer::logits_backward(const at::Tensor& dlogits) const {
-  if (!placement_.is_cuda()) return at::mm(dlogits, weights_.head.to(at::kFloat));
-  return at::mm(dlogits.to(placement_.activations), weights_.head.to(placement_.activations)).to(at::kFloat);
+  return at::mm(dlogits, weights_.head.to(dlogits.scalar_type()));
 }
 
 }  // namespace tuft::engine::torch

@@ -23,8 +23,8 @@ namespace tuft::engine::torch {
 // The rows of a pass or step.
 struct Batch {
   at::Tensor tokens;   // [rows]
-  at::Tensor cosines;  // [rows, 1, head_dim / 2]
-  at::Tensor sines;
+  at::Tensor cosines;  // [rows, 1, 1, head_dim / 2]
+  at::Tensor sines;    // [rows, 1, 2, head_dim / 2]: negated, and as they are
   LoraPlan lora;
   Spans spans;
   // Set in a step; null in a pass, whose keys and values are those of the rows.
@@ -69,19 +69,20 @@ class Transformer {
   void extend_rope(int count);
 
   at::Tensor embed(const Batch& batch) const;  // [rows, hidden]
-  // With `leaves`, and in gradient mode, gradients reach x and the adapters (LoraLeaves::collect()).
-  at::Tensor block(int layer, const at::Tensor& x, const Batch& batch, LoraLeaves* leaves = nullptr) const;
-  at::Tensor final_norm(const at::Tensor& x) const;             // in the activations' type
-  at::Tensor logits(const at::Tensor& normed) const;            // [rows, vocab] f32, without adapters
-  at::Tensor logits_backward(const at::Tensor& dlogits) const;  // gradient of `normed`, f32
-  // Returns approximately how many bytes one row of one block keeps for the backward pass.
+  // In gradient mode, gradients reach x, if it requires them, and the plan (LoraPlan::collect()).
+  at::Tensor block(int layer, const at::Tensor& x, const Batch& batch) const;
+  at::Tensor final_norm(const at::Tensor& x) const;   // in the activations' type
+  at::Tensor logits(const at::Tensor& normed) const;  // [rows, vocab] f32, without adapters
+  // Returns the gradient of `normed`. Both are in the activations' type.
+  at::Tensor logits_backward(const at::Tensor& dlogits) const;
+  // Returns how many bytes one row of one block keeps for the backward pass, without the small tensors.
   int64_t activation_bytes() const;
 
  private:
   at::Tensor norm(const at::Tensor& x, const at::Tensor& weight) const;  // f32 to f32, over the last dimension
+  // Takes queries and keys, [rows, heads + kv_heads, head_dim]; `weight` is that of QK-norm.
   at::Tensor rotate(const at::Tensor& x, const at::Tensor& weight, const Batch& batch) const;
-  at::Tensor attend(int layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Batch& batch) const;
-  at::Tensor linear(const at::Tensor& x, const Linear& layer) const;
+  at::Tensor attend(int layer, const at::Tensor& qkv, const Batch& batch) const;
 
   ModelSpec spec_;
   Weights weights_;
@@ -89,11 +90,8 @@ class Transformer {
   Rope rope_;
   int rope_count_ = 0;
   at::Tensor rope_cosines_;  // [positions, head_dim / 2]
-  at::Tensor rope_sines_;
+  at::Tensor rope_sines_;    // [positions, 2 * (head_dim / 2)]
   Attention attention_;
 };
-
-// Copies indices to the device.
-at::Tensor to_device(const std::vector<int64_t>& values, const Placement& placement);
 
 }  // namespace tuft::engine::torch

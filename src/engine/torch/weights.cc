@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
 #include "base/error.h"
@@ -79,8 +80,11 @@ Status load_block(const ModelSpec& spec, const Loader& loader, int index, BlockW
   TUFT_TRY(loader.vector(prefix + "input_layernorm.weight", hidden, to.attention_norm));
   TUFT_TRY(loader.vector(prefix + "post_attention_layernorm.weight", hidden, to.mlp_norm));
   if (spec.qk_norm) {
-    TUFT_TRY(loader.vector(prefix + "self_attn.q_norm.weight", spec.head_dim, to.q_norm));
-    TUFT_TRY(loader.vector(prefix + "self_attn.k_norm.weight", spec.head_dim, to.k_norm));
+    at::Tensor q_norm;
+    at::Tensor k_norm;
+    TUFT_TRY(loader.vector(prefix + "self_attn.q_norm.weight", spec.head_dim, q_norm));
+    TUFT_TRY(loader.vector(prefix + "self_attn.k_norm.weight", spec.head_dim, k_norm));
+    to.qk_norm = at::cat({q_norm.expand({spec.heads, spec.head_dim}), k_norm.expand({spec.kv_heads, spec.head_dim})});
   }
   const std::string attention = prefix + "self_attn.";
   const std::string mlp = prefix + "mlp.";

@@ -21,8 +21,7 @@ struct Linear {
 struct BlockWeights {
   at::Tensor attention_norm;  // norms are f32
   at::Tensor mlp_norm;
-  at::Tensor q_norm;  // undefined without QK-norm
-  at::Tensor k_norm;
+  at::Tensor qk_norm;  // [heads + kv_heads, head_dim]; undefined without QK-norm
   Linear qkv, o, gate_up, down;
 };
 
