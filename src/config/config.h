@@ -38,7 +38,7 @@ struct ModelConfig {
   bool replicate = false;  // what training runs do since their newest checkpoints is done again if their worker is lost
   BackEnd backend = BackEnd::kNative;
   std::string device = "cpu";  // "cuda", "cuda:N" with the torch back end
-  bool cuda_graphs = false;    // decode steps are captured and replayed
+  bool cuda_graphs = false;    // decode steps are captured and replayed; the default is true on a GPU
   WeightsDtype weights_dtype = WeightsDtype::kAuto;
   int threads = 0;                   // 0: the machine's cores, divided between the models
   int64_t kv_cache_bytes = 0;        // 0: half of the free memory after loading the weights, divided between the models

@@ -72,7 +72,9 @@ void read_back_end(MapReader& reader, ModelConfig& model) {
     model.backend = static_cast<BackEnd>(*backend);
   }
   const bool named = reader.text("device", model.device);
-  if (reader.boolean("cuda_graphs", model.cuda_graphs) && model.cuda_graphs && model.device == "cpu") {
+  if (!reader.boolean("cuda_graphs", model.cuda_graphs)) {
+    model.cuda_graphs = model.device != "cpu";
+  } else if (model.cuda_graphs && model.device == "cpu") {
     reader.error("cuda_graphs", "records the work of a GPU; set device: cuda, or cuda_graphs: false");
   }
   if (!named) return;
