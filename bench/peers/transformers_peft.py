@@ -61,6 +61,12 @@ class Runner:
         if self.on_gpu:
             torch.cuda.synchronize(self.options.device)
 
+    def release(self, _):
+        """Returns the memory that is kept for later requests to the device, which other programs use, too."""
+        if self.on_gpu:
+            torch.cuda.empty_cache()
+        return {}
+
     def hello(self, _):
         return {"program": "transformers + peft", "dtype": self.options.dtype, "threads": torch.get_num_threads(),
                 "versions": {"torch": torch.__version__, "transformers": transformers.__version__,
@@ -235,8 +241,8 @@ def main():
         return
     transformers.logging.set_verbosity_error()
     runner = Runner(OPTIONS)
-    lines.serve({"hello": runner.hello, "train_tenants": runner.train_tenants, "fairness": runner.fairness,
-                 "sample": runner.sample, "continuous": runner.continuous})
+    lines.serve({"hello": runner.hello, "release": runner.release, "train_tenants": runner.train_tenants,
+                 "fairness": runner.fairness, "sample": runner.sample, "continuous": runner.continuous})
 
 
 if __name__ == "__main__":

@@ -15,10 +15,11 @@ MODEL, RANK = "1b", 16
 TRAINING = [(16, 1, 512), (1, 16, 512), (1, 1, 512), (64, 1, 128)]
 MICRO_BATCHES = [1, 4, 16]
 # (sequences, adapters, prompt)
-SAMPLING = [(64, 16, 128), (64, 1, 128), (1, 1, 128), (256, 1, 128)]
+SAMPLING = [(64, 1, 128), (64, 16, 128), (1, 1, 128), (256, 1, 128)]
 NEW_TOKENS = 64
+TRIAL_TOKENS = 16            # new tokens of a request that only chooses a side's setting
 BATCH_TOKENS = 8192          # of a pass or step, as docs/torch.md advises
-KV_BYTES = 10 << 30
+KV_BYTES = 4 << 30          # all programs share the GPU
 SAMPLE_TOKENS = 8_192        # a training case is repeated up to this number of tokens
 REPETITIONS_MAX = 3
 LOSS_ERROR = 0.02            # relative, of bf16 activations
@@ -45,41 +46,54 @@ def sample_request(case, **more):
                 batch_tokens=BATCH_TOKENS, **more)
 
 
-def runner(options, model, graphs):
+def runner(options, model):
     program = options.programs.parent / "bench" / "tuft_engine_runner"
     if not program.exists():
         raise measure.Skip(f"{program.name} is not built (it needs the engine and BLIS)")
     return measure.Child([program, "--model", model, "--threads", options.threads, "--dtype", "bf16", "--device",
-                          options.device, "--kv-bytes", KV_BYTES, "--cuda-graphs", "yes" if graphs else "no"])
+                          options.device, "--kv-bytes", KV_BYTES, "--cuda-graphs", "yes"])
 
 
 def settings_of(kind, case, side):
     """Returns the requests of a side by setting; none if it does not support the case."""
-    if side.startswith("ours"):
+    if side == "ours":
         return {"": train_request(case) if kind == "train" else sample_request(case)}
     if kind == "train":
         sizes = [size for size in MICRO_BATCHES if size <= case[1]] if side == "transformers" else []
         return {f"micro-batch {size}": train_request(case, micro_batch=size) for size in sizes}
     if side == "transformers":
         return {way: sample_request(case, way=way) for way in (["loop", "mixed"] if case[1] > 1 else ["loop", "generate"])}
-    return {way: sample_request(case, way=way) | dict(op="continuous") for way in ("eager", "graphs")} if case[1] == 1 else {}
+    return {"CUDA graphs": sample_request(case, way="graphs") | dict(op="continuous")} if case[1] == 1 else {}
+
+
+def best_setting(side, child, settings):
+    """Returns the fastest setting of a side, or None if all fail. Each is warmed up, which continuous batching does by
+    itself."""
+    rates = {}
+    for setting, asked in settings.items():
+        trial = {**asked, "new_tokens": TRIAL_TOKENS} if "new_tokens" in asked and len(settings) > 1 else asked
+        with contextlib.suppress(measure.PeerFailed):
+            if side != "continuous":
+                child.ask(**trial)
+            rates[setting] = rivals.tokens_per_second(child.ask(**trial)) if len(settings) > 1 else 1.0
+    return max(rates, key=rates.get) if rates else None
 
 
 def measure_case(kind, case, children, repetitions):
-    """Returns the samples by side, each at its best setting, and the settings. The first sample of a setting warms up."""
+    """Returns the samples by side, each at its best setting, and the settings."""
     sources, best = {}, {}
     for side, child in list(children.items()):
-        rates = {}
-        for setting, asked in settings_of(kind, case, side).items():
+        settings = settings_of(kind, case, side)
+        setting = best_setting(side, child, settings)
+        if setting is not None:
+            best[side] = setting
+            sources[side] = lambda child=child, asked=settings[setting]: child.ask(**asked)
+    samples = measure.interleaved(sources, repetitions, warm_up=0)
+    for side, child in list(children.items()):
+        if side != "ours":
             with contextlib.suppress(measure.PeerFailed):
-                if side != "continuous":  # it warms up by itself
-                    child.ask(**asked)
-                rates[setting] = rivals.tokens_per_second(child.ask(**asked))
-        if rates:
-            best[side] = max(rates, key=rates.get)
-            asked = settings_of(kind, case, side)[best[side]]
-            sources[side] = lambda child=child, asked=asked: child.ask(**asked)
-    return measure.interleaved(sources, repetitions, warm_up=0), best
+                child.ask(op="release")  # the memory that it keeps for later
+    return samples, best
 
 
 def agreement(kind, samples):
@@ -96,7 +110,7 @@ def agreement(kind, samples):
 
 def check_device(options):
     """Skips the suite if this build has no libtorch or the device is not there, before the large model is made."""
-    with runner(options, bench_model.make(options.scratch / "mini"), False) as probe:
+    with runner(options, bench_model.make(options.scratch / "mini")) as probe:
         try:
             probe.ask(op="hello")
         except RuntimeError as error:
@@ -108,7 +122,7 @@ def run(options):
     model = bench_model.make(options.scratch / MODEL, MODEL)
     data, begin = [], time.monotonic()
     arguments = ["--model", model, "--dtype", "bf16", "--device", options.device]
-    with runner(options, model, False) as ours, runner(options, model, True) as graphs, \
+    with runner(options, model) as ours, \
             rivals.started(options, "transformers", "continuous", arguments=arguments) as (children, notes):
         hello = ours.ask(op="hello")
         cases = [case for pair in zip([("train", case) for case in TRAINING], [("sample", case) for case in SAMPLING])
@@ -119,8 +133,8 @@ def run(options):
             if time.monotonic() - begin > 60 * options.minutes:
                 notes.append(f"Not measured for lack of time: {title}.")
                 continue
-            sides = {"ours": ours, **({"ours, CUDA graphs": graphs} if kind == "sample" else {}), **children}
-            samples, best = measure_case(kind, case, sides, min(options.repetitions, REPETITIONS_MAX))
+            samples, best = measure_case(kind, case, {"ours": ours, **children},
+                                         min(options.repetitions, REPETITIONS_MAX))
             for side, taken in samples.items():
                 rate = statistics.median(measure.rates(taken))
                 measure.progress.line(f"{title}: {side} ({best[side] or 'as it is'}) {rate:,.0f} tokens/s")
@@ -173,6 +187,5 @@ def report(data, hello, notes):
                "tenant after the other, at its best micro-batch.",
                "All sequences arrive at once; tokens/s counts new tokens until the last one and includes the prompts. "
                "All sides compute the log-probability of every token. Continuous batching uses paged SDPA attention, because "
-               "flash-attn is not installed; it has as many pages as the requests need, and the faster of CUDA graphs and "
-               "no graphs, captured before.",
+               "flash-attn is not installed; it has as many pages as the requests need, and CUDA graphs, captured before.",
                "The programs share the GPU, and one works at a time."])
