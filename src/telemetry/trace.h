@@ -32,6 +32,8 @@ struct SpanOptions {
   SpanContext link = {};
   // The start as Clock::monotonic() time; 0: now.
   Nanos start = 0;
+  // False: neither the span nor what is made below it is recorded, unless a sampler asks for all spans.
+  bool record = true;
 };
 
 struct SpanRecord;

@@ -1,5 +1,6 @@
 #include "api/routing/http_telemetry.h"
 
+#include <functional>
 #include <string>
 
 #include "metrics/http.h"
@@ -41,12 +42,16 @@ telemetry::BoundHistogram& HttpTelemetry::duration_of(RouteSeries& series, const
   return series.durations.back().second;
 }
 
-bool HttpTelemetry::admits(Nanos now) {
-  if (now - second_ >= kSecond) {
-    second_ = now;
-    traced_ = 0;
+bool HttpTelemetry::Allowance::take(Nanos now, int limit) {
+  if (now - second >= kSecond) {
+    second = now;
+    taken = 0;
   }
-  return traced_++ < kTracedMax;
+  return taken++ < limit;
+}
+
+bool HttpTelemetry::admits_read(const control::UserId& user, Nanos now) {
+  return reads_[std::hash<std::string>()(user.str()) % reads_.size()].take(now, kTracedReadsMax);
 }
 
 void HttpTelemetry::record(const RequestNumbers& numbers) {

@@ -1,6 +1,7 @@
 // The metrics of the HTTP server.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -9,6 +10,7 @@
 
 #include "api/routing/router.h"
 #include "base/clock.h"
+#include "control/types/types.h"
 #include "telemetry/instrument.h"
 
 namespace tuft::api {
@@ -33,8 +35,11 @@ class HttpTelemetry {
   void add_active(Method method, int64_t by) { active_[static_cast<size_t>(method)].add(by); }
   void record(const RequestNumbers& numbers);
   // Returns whether one more request of a route with Tracing::kSome gets a span: at most kTracedMax in each second.
-  bool admits(Nanos now);
+  bool admits(Nanos now) { return some_.take(now, kTracedMax); }
   static constexpr int kTracedMax = 50;
+  // The same for a successful GET of a user: at most kTracedReadsMax. A few users may share a number.
+  bool admits_read(const control::UserId& user, Nanos now);
+  static constexpr int kTracedReadsMax = 500;
   // `reason` is one of: auth, media, body_too_large, overloaded, address_overloaded, receiving_overloaded,
   // user_receiving_overloaded, sending_overloaded, user_sending_overloaded, work_overloaded, heads_overloaded,
   // repeated_header, malformed, header_too_large, timeout, tls_handshake.
@@ -45,6 +50,12 @@ class HttpTelemetry {
   static void record_serialize(const Route& route, bool protobuf, double seconds);
 
  private:
+  // Counts what was taken in the current second.
+  struct Allowance {
+    bool take(Nanos now, int limit);
+    Nanos second = 0;
+    int taken = 0;
+  };
   struct RouteSeries {
     std::vector<std::pair<int, telemetry::BoundHistogram>> durations;  // by status
     std::optional<telemetry::BoundHistogram> request_size, response_size;
@@ -54,8 +65,8 @@ class HttpTelemetry {
   const std::string_view scheme_;
   std::vector<RouteSeries> routes_;  // by RegisteredRoute::index; the last is for unmatched requests
   telemetry::BoundCounter active_[5];
-  Nanos second_ = 0;  // the start of the second that traced_ counts
-  int traced_ = 0;
+  Allowance some_;
+  std::array<Allowance, 64> reads_;  // by the hash of the user
 };
 
 // Binds the series of all rejection and error reasons, so that dashboards show 0 before the first event.

@@ -54,12 +54,15 @@ RequestTelemetry::RequestTelemetry(HttpTelemetry& instruments, const Endpoints& 
       route_(admission.match.route),
       user_(admission.user),
       start_(start),
-      tracing_(route_ == nullptr ? Tracing::kNever : route_->route.tracing) {
+      tracing_(route_ == nullptr ? Tracing::kNever : route_->route.tracing),
+      admitted_(is_admitted()) {
   numbers_.method = head.method;
   numbers_.route = route_;
   instruments_.add_active(head.method, 1);
   if (tracing_ == Tracing::kAlways && !user_.empty()) {
-    span_ = tracer().start_span(route_->span_name, span_options({}));
+    telemetry::SpanOptions options = span_options({});
+    options.record = admitted_;
+    span_ = tracer().start_span(route_->span_name, options);
   }
   if (admission.refused_key) log_refused_key(*admission.refused_key);
 }
@@ -76,12 +79,17 @@ void RequestTelemetry::log_refused_key(const RefusedKey& refused) {
                           {"tuft.left_out", refused.left_out}});
 }
 
+bool RequestTelemetry::is_admitted() {
+  const bool read = tracing_ == Tracing::kAlways && head_.method == Method::kGet && !user_.empty();
+  return !read || !head_.headers.traceparent.empty() || instruments_.admits_read(user_, start_);
+}
+
 bool RequestTelemetry::is_told(const Response& response) {
   switch (tracing_) {
     case Tracing::kNever:
       return false;
     case Tracing::kAlways:
-      return !user_.empty();
+      return !user_.empty() && (admitted_ || response.status >= 400);
     case Tracing::kSome:
       return !user_.empty() &&
              (response.status >= 400 || !head_.headers.traceparent.empty() || instruments_.admits(start_));
@@ -112,7 +120,7 @@ telemetry::SpanOptions RequestTelemetry::span_options(const telemetry::SpanConte
   return options;
 }
 
-// Polls and frequent requests get their span only here, because most of them have none.
+// Polls, frequent requests, and GETs that fail in a flood get their span only here, because most of them have none.
 void RequestTelemetry::describe_late(const Exchange* exchange) {
   span_ = tracer().start_span(route_->span_name, span_options(exchange ? exchange->link : telemetry::SpanContext{}));
   int64_t iteration = 0;
@@ -202,7 +210,7 @@ void RequestTelemetry::answered(const Exchange* exchange, const Response& respon
   if (error != nullptr && error->reason == kMalformedRequest) HttpTelemetry::count_parse_error("json");
   if (error != nullptr && error->reason == kInvalidProtobuf) HttpTelemetry::count_parse_error("protobuf");
   told_ = is_told(response);
-  if (tracing_ != Tracing::kAlways && told_) describe_late(exchange);
+  if (told_ && (tracing_ != Tracing::kAlways || !admitted_)) describe_late(exchange);
   if (error != nullptr && response.status >= 500) {
     const telemetry::ContextScope scope(span_.context());
     const std::string_view route = route_ ? route_->route.pattern : std::string_view("_unmatched");

@@ -50,6 +50,7 @@ class RequestTelemetry {
   void finish();
 
  private:
+  bool is_admitted();
   void log_refused_key(const RefusedKey& refused);
   telemetry::SpanOptions span_options(const telemetry::SpanContext& link) const;
   void describe_late(const Exchange* exchange);
@@ -68,6 +69,7 @@ class RequestTelemetry {
   const control::UserId user_;  // empty: a stranger
   const Nanos start_;
   const Tracing tracing_;
+  const bool admitted_;  // false: only if it fails it has a span
   RequestNumbers numbers_;
   bool answered_ = false;
   bool told_ = false;  // the request has a span and a log line

@@ -20,10 +20,10 @@ std::string_view method_name(Method method);  // "GET", ..., "_OTHER"
 // kKey: X-API-Key, else the session of the web console (console_sessions.h). kBearer: "Authorization: Bearer KEY", else
 // as kKey. kMetrics: see metrics_page.h. kOpen: no key.
 enum class Access : uint8_t { kOpen, kKey, kBearer, kMetrics };
-// kWhenDelivered: a poll has a span only if it delivers a result, a download only if its address was valid. Whatever it
-// says, a request has no span before its sender is known (RequestTelemetry).
-// Which requests of a route get a span and a log record. kWhenDelivered: polls that deliver something. kSome: those
-// that fail, that belong to a trace of their client, and as many more as HttpTelemetry::admits() lets in.
+// Which requests of a route get a span and a log record; none before its sender is known (RequestTelemetry).
+// kAlways: but of the successful GETs of a user outside of a trace of its client only as many as
+// HttpTelemetry::admits_read() lets in. kWhenDelivered: polls that deliver a result, downloads whose address was valid.
+// kSome: those that fail, that belong to a trace of their client, and as many more as HttpTelemetry::admits() lets in.
 enum class Tracing : uint8_t { kAlways, kNever, kWhenDelivered, kSome };
 // Checked against Content-Type and Content-Encoding before the body is read. kOtlp: protobuf, which may be compressed
 // with gzip, too.

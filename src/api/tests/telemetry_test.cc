@@ -287,6 +287,41 @@ TEST_F(HttpTelemetry, OfHeartbeatsSomeAreTracedAndAllAreCounted) {
   EXPECT_GE(count_spans(name), wanted);
 }
 
+// One connection, so that one I/O thread counts.
+TEST_F(HttpTelemetry, InAFloodOfReadsSomeAreTracedAndAllAreCounted) {
+  start();
+  const std::string name = "GET /api/v1/auth/apikey/me";
+  const std::map<std::string, std::string> labels = {{"http.request.method", "GET"},
+                                                     {"http.route", "/api/v1/auth/apikey/me"},
+                                                     {"http.response.status_code", "200"},
+                                                     {"url.scheme", "http"}};
+  const double before = histogram_count("http.server.request.duration", labels);
+  constexpr int kReads = 4 * api::HttpTelemetry::kTracedReadsMax;
+  TestClient client(server->port());
+  const auto read = [&](const Headers& headers) {
+    ASSERT_TRUE(client.send(request_text("GET", "/api/v1/auth/apikey/me", "", headers)));
+    ASSERT_EQ(client.read_reply().status, 200);
+  };
+  const Nanos begin = system_clock().monotonic();
+  for (int i = 0; i < kReads; ++i) read({});
+  const Nanos seconds = (system_clock().monotonic() - begin) / kSecond + 1;
+  EXPECT_EQ(histogram_count("http.server.request.duration", labels), before + kReads);
+  const size_t traced = count_spans(name);
+  EXPECT_GE(traced, static_cast<size_t>(api::HttpTelemetry::kTracedReadsMax));
+  EXPECT_LE(traced, static_cast<size_t>(seconds) * api::HttpTelemetry::kTracedReadsMax);
+  // Those of another user, of a client's own trace, and those that fail are not left out.
+  for (int i = 0; i < kReads / 2; ++i) read({});
+  ASSERT_TRUE(collector.flush());
+  const size_t alone = count_spans(name);
+  read({{"X-API-Key", "tml-bob"}});
+  read({{"traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}});
+  ASSERT_TRUE(client.send(request_text("GET", "/api/v1/samplers/none", "")));
+  EXPECT_EQ(client.read_reply().status, 404);
+  ASSERT_TRUE(collector.flush());
+  EXPECT_EQ(count_spans(name), alone + 2);
+  EXPECT_EQ(count_spans("GET /api/v1/samplers/{sampler_id}"), 1U);
+}
+
 // ---- GET /metrics
 
 class Metrics : public ServerTest {

@@ -216,10 +216,11 @@ Span Tracer::start_span(Name name, const SpanOptions& options) const {
   const bool has_parent = parent.valid();
   // Baggage may arrive without a trace, and share keys may be known without one.
   if (!has_parent) span.context_ = {random_u64(), random_nonzero(), 0, 0, parent.carried, parent.keys};
-  const bool sampled = is_sampled(parent, has_parent, span.context_.trace_id_low);
+  const bool sampled = options.record && is_sampled(parent, has_parent, span.context_.trace_id_low);
   span.context_.span_id = random_nonzero();
   span.context_.flags = sampled ? 1 : 0;
-  if (!sampled && !internal::g_sampling.record_unsampled.load(std::memory_order_relaxed)) return span;
+  const bool record_unsampled = internal::g_sampling.record_unsampled.load(std::memory_order_relaxed);
+  if (!options.record || (!sampled && !record_unsampled)) return span;
   SpanRecord* record = internal::acquire_span_record(sampled);
   if (record == nullptr) {
     // This span is not recorded, so its parent becomes the parent of its children.

@@ -164,6 +164,24 @@ TEST(Span, UnsampledParentThenNotRecordedButPassedOn) {
   EXPECT_EQ(span.context().trace_id_hex(), parent.trace_id_hex());
 }
 
+TEST(Span, NotToBeRecordedThenNeitherAreThoseBelow) {
+  WithCollector collector({.keep_errors = false});
+  const Tracer tracer = get_tracer("tuft.test");
+  SpanContext above;
+  {
+    const Span span = tracer.start_span("left out", {.record = false});
+    EXPECT_FALSE(span.recording());
+    above = span.context();
+    EXPECT_TRUE(above.valid());
+    EXPECT_FALSE(above.sampled());
+    const Span below = tracer.start_span("below", {.parent = above});
+    EXPECT_FALSE(below.recording());
+  }
+  ASSERT_TRUE(collector.flush());
+  EXPECT_FALSE(collector.span("left out").has_value());
+  EXPECT_FALSE(collector.span("below").has_value());
+}
+
 TEST(Span, TimesGivenThenDurationIsTheirs) {
   WithCollector collector;
   const Nanos start = system_clock().monotonic() - 5 * kSecond;
