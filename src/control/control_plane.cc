@@ -362,12 +362,13 @@ class ControlPlaneImpl final : public ControlPlane {
       const Result<ModelPtr> model = core_->backends.find(run.base_model);
       return model.ok() && (*model)->workers().front()->may_come_back() && !run.last_operation.empty();
     };
-    const RestorePlan plan =
+    RestorePlan plan =
         is_view ? plan_view(std::move(state), index) : plan_restore(std::move(state), index, may_be_held);
     for (const SessionRecord& session : plan.sessions) core_->sessions.restore(session);
     for (CustomLossRecord& loss : custom_losses) training_->custom_losses().restore(std::move(loss));
     for (const RestoredRun& run : plan.runs) training_->restorer().restore_run(run);
     for (const SamplerRecord& sampler : plan.samplers) restore_sampler(sampler, index);
+    const size_t futures = plan.futures.size();
     core_->futures.restore(plan);
     if (is_view) return;  // its sessions do not end here
     for (const RestoredRun& run : plan.runs) {
@@ -379,7 +380,7 @@ class ControlPlaneImpl final : public ControlPlane {
                          {"tuft.runs", plan.runs.size()},
                          {"tuft.samplers", plan.samplers.size()},
                          {"tuft.custom_losses", custom_losses.size()},
-                         {"tuft.futures", plan.futures.size()},
+                         {"tuft.futures", futures},
                          {"tuft.futures_gone", plan.gone.size()},
                          {"tuft.unreadable", unreadable}});
   }

@@ -100,8 +100,8 @@ class FutureStore {
   UnfinishedWork unfinished_of(const UserId& user) const;
   SessionActivity activity_of(const SessionId& session) const;
 
-  // At the start: the futures of a former server process, oldest first.
-  void restore(const RestorePlan& plan);
+  // At the start: takes the futures of a former server process out of the plan, oldest first.
+  void restore(RestorePlan& plan);
 
   // Takes in an operation of a former server process that has not finished. Returns null if its request or its key is
   // known already. A record that is not stored yet is stored with its outcome.
@@ -158,8 +158,8 @@ class FutureStore {
   static Result<FutureSnapshot> outcome_of(FutureSnapshot snapshot);
   void deliver_locked(Future& future) TUFT_REQUIRES(mutex_);
   // Returns a future with what the record says of its operation.
-  FuturePtr future_of(const FutureRecord& record) const;
-  void restore_locked(const FutureRecord& record) TUFT_REQUIRES(mutex_);
+  FuturePtr future_of(FutureRecord record) const;
+  void restore_locked(FutureRecord record) TUFT_REQUIRES(mutex_);
   void store_settled(const FutureRecord& record);  // what a restart made of it
   // Makes a pending future known, and begins its span below `trace`.
   void begin_locked(const FuturePtr& future, const telemetry::SpanContext& trace) TUFT_REQUIRES(mutex_);

@@ -8,7 +8,7 @@
 
 namespace tuft::control {
 
-void FutureStore::restore(const RestorePlan& plan) {
+void FutureStore::restore(RestorePlan& plan) {
   for (const FutureRecord& record : plan.settled) store_settled(record);
   Evicted evicted;
   {
@@ -18,32 +18,36 @@ void FutureStore::restore(const RestorePlan& plan) {
       finished_.remember_gone(record.request, record.user, std::make_shared<const Error>(record.error));
       feeds_.lost(record.user, record.request, record.keys, clock_.wall());
     }
-    for (const FutureRecord& record : plan.futures) restore_locked(record);
+    for (FutureRecord& record : plan.futures) restore_locked(std::move(record));
     evict_over_budget_locked(evicted);
   }
   finish_evicting(std::move(evicted));
 }
 
-FuturePtr FutureStore::future_of(const FutureRecord& record) const {
+FuturePtr FutureStore::future_of(FutureRecord record) const {
   auto future = std::make_shared<Future>();
-  future->request = record.request;
-  future->user = record.user;
+  future->request = std::move(record.request);
+  future->user = std::move(record.user);
   future->operation = record.keys.operation;
-  future->keys = record.keys;
+  future->keys = std::move(record.keys);
   future->number = record.number;
   future->created = clock_.monotonic();
-  future->key_ = record.key;
+  future->key_ = std::move(record.key);
   return future;
 }
 
-void FutureStore::restore_locked(const FutureRecord& record) {
-  const FuturePtr future = future_of(record);
+void FutureStore::restore_locked(FutureRecord record) {
+  const std::optional<int64_t> apart = record.apart;
+  const FutureSnapshot::State state = record.state;
+  std::shared_ptr<const FutureValue> value = std::move(record.value);
+  Error error = std::move(record.error);
+  const FuturePtr future = future_of(std::move(record));
   future->finished_ = future->created;
-  future->state_ = record.state;
-  future->value_ = record.value;
-  future->lies_apart_ = record.apart.has_value();
-  future->result_bytes_ = record.apart.value_or(record.value == nullptr ? 0 : bytes_of(*record.value));
-  future->error_ = record.error;
+  future->state_ = state;
+  future->lies_apart_ = apart.has_value();
+  future->result_bytes_ = apart.value_or(value == nullptr ? 0 : bytes_of(*value));
+  future->value_ = std::move(value);
+  future->error_ = std::move(error);
   if (!by_request_.emplace(future->request, future).second) return;
   if (!future->key_.empty() && !by_key_.emplace(future->key_, future).second) future->key_.clear();
   finished_.add(future);

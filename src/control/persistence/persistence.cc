@@ -136,6 +136,7 @@ Status Persistence::load_kind(std::string_view kind, Result<Record> (*read)(std:
                               std::vector<Record>& records, const telemetry::SpanContext& trace) {
   const std::string prefix = key(kind, "");
   TUFT_ASSIGN(const std::vector<store::Entry> entries, store::scan_and_wait(*store_, prefix, trace));
+  records.reserve(entries.size());
   for (const store::Entry& entry : entries) {
     if (is_part(entry.key, prefix.size())) continue;
     Result<Record> record = read(entry.value);

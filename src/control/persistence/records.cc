@@ -6,7 +6,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/base64.h"
 #include "control/persistence/record_text.h"
 #include "control/types/whole_number.h"
 
@@ -14,8 +13,6 @@ namespace tuft::control {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr std::string_view kProtobufMark = "__tuft_proto__";
 
 template <typename T>
 Json optional_json(const std::optional<T>& value) {
@@ -61,119 +58,6 @@ Result<Record> read_record(std::string_view text, const char* what, Read read) {
   } catch (const std::exception& error) {
     return data_loss("the record of " + std::string(what) + " cannot be read: " + error.what(), "bad_record");
   }
-}
-
-// ---- values of futures
-
-const char* protobuf_kind(OperationType operation) {
-  return operation == OperationType::kSample ? "sample_response" : "forward_backward_output";
-}
-
-struct ValueJson {
-  OperationType operation;
-
-  Json operator()(const CreateModelResult& result) const {
-    return {{"type", "create_model"}, {"model_id", result.run.str()}};
-  }
-  Json operator()(const UnloadModelResult& result) const {
-    return {{"type", "unload_model"}, {"model_id", result.run.str()}};
-  }
-  Json operator()(const OptimStepResult& result) const { return {{"metrics", result.metrics}}; }
-  Json operator()(const SaveWeightsResult& result) const { return {{"type", "save_weights"}, {"path", result.path}}; }
-  Json operator()(const SaveWeightsForSamplerResult& result) const {
-    Json json = {{"type", "save_weights_for_sampler"}, {"path", optional_json(result.path)}};
-    json["sampling_session_id"] = result.sampler ? Json(result.sampler->str()) : Json(nullptr);
-    return json;
-  }
-  Json operator()(const SaveWeightsExternalResult& result) const {
-    return {{"type", "save_weights_external"}, {"path", result.path}, {"size_bytes", result.size_bytes}};
-  }
-  Json operator()(const LoadWeightsResult& result) const {
-    return {{"type", "load_weights"}, {"path", result.path}, {"model_id", result.run.str()}};
-  }
-  Json operator()(const CreateCustomLossResult& result) const {
-    return {{"type", "create_custom_loss"}, {"loss_id", result.loss_id}};
-  }
-  Json operator()(const ProtobufResult& result) const {
-    return {{kProtobufMark, protobuf_kind(operation)}, {"bytes", result.bytes.size()}};
-  }
-};
-
-Json payload_json(const FutureRecord& record) {
-  const OperationType operation = record.keys.operation;
-  if (record.apart) return {{kProtobufMark, protobuf_kind(operation)}, {"bytes", *record.apart}};
-  return record.value == nullptr ? Json(nullptr) : std::visit(ValueJson{operation}, *record.value);
-}
-
-// Reads a result that is in the record itself. Older servers, and TuFT, keep those in protobuf there, too.
-Result<FutureValue> value_from(OperationType operation, const Json& json) {
-  switch (operation) {
-    case OperationType::kCreateModel:
-      return FutureValue(CreateModelResult{id_value<RunTag>(json, "model_id")});
-    case OperationType::kUnloadModel:
-      return FutureValue(UnloadModelResult{id_value<RunTag>(json, "model_id")});
-    case OperationType::kOptimStep:
-      return FutureValue(OptimStepResult{json.at("metrics").get<std::map<std::string, double>>()});
-    case OperationType::kSaveWeights:
-      return FutureValue(SaveWeightsResult{json.at("path").get<std::string>()});
-    case OperationType::kSaveWeightsForSampler: {
-      SaveWeightsForSamplerResult result{optional_value<std::string>(json, "path"), std::nullopt};
-      if (auto id = optional_value<std::string>(json, "sampling_session_id")) result.sampler = SamplerId(*id);
-      return FutureValue(std::move(result));
-    }
-    case OperationType::kSaveWeightsExternal:
-      return FutureValue(
-          SaveWeightsExternalResult{json.at("path").get<std::string>(), whole_number<int64_t>(json, "size_bytes")});
-    case OperationType::kLoadWeights:
-      return FutureValue(LoadWeightsResult{json.at("path").get<std::string>(), id_value<RunTag>(json, "model_id")});
-    case OperationType::kCreateCustomLoss:
-      return FutureValue(CreateCustomLossResult{json.at("loss_id").get<std::string>()});
-    case OperationType::kForward:
-    case OperationType::kForwardBackward:
-    case OperationType::kSample:
-    case OperationType::kUnknown:
-      break;
-  }
-  auto bytes = from_base64(json.at("data").get<std::string>());
-  if (!bytes) return data_loss("the record of a future holds data that is not base64", "bad_record");
-  return FutureValue(ProtobufResult{std::move(*bytes)});
-}
-
-// ---- enumerations as words
-
-const char* state_word(FutureSnapshot::State state) {
-  switch (state) {
-    case FutureSnapshot::State::kPending:
-      return "pending";
-    case FutureSnapshot::State::kReady:
-      return "ready";
-    case FutureSnapshot::State::kFailed:
-      break;
-  }
-  return "failed";
-}
-
-FutureSnapshot::State state_from(const std::string& word) {
-  if (word == "pending") return FutureSnapshot::State::kPending;
-  return word == "ready" ? FutureSnapshot::State::kReady : FutureSnapshot::State::kFailed;
-}
-
-Result<OperationType> operation_from(const std::string& word) {
-  if (const auto type = find_operation(word)) return *type;
-  return data_loss("the record of a future names an unknown operation", "bad_record");
-}
-
-ErrorCode code_from(const std::string& word) {
-  for (uint8_t i = 0; i <= static_cast<uint8_t>(ErrorCode::kInternal); ++i) {
-    if (error_code_name(static_cast<ErrorCode>(i)) == word) return static_cast<ErrorCode>(i);
-  }
-  return ErrorCode::kInternal;
-}
-
-// Returns the HTTP status of TuFT's answer. Only TuFT's tools read it.
-int status_code(const Error& error) {
-  if (error.code == ErrorCode::kNotFound) return 404;
-  return is_user_error(error.code) ? 400 : 500;
 }
 
 }  // namespace
@@ -317,68 +201,6 @@ Result<SamplerRecord> sampler_from_json(std::string_view text) {
     record.checkpoint = ref_value(ours, "checkpoint");
     record.created_at = ours.at("created_at").get<std::string>();
     record.inflight = record.checkpoint && ours.value("inflight", false);
-    return {};
-  });
-}
-
-std::string to_json(const FutureRecord& record) {
-  const OperationKeys& keys = record.keys;
-  Json json;
-  json["request_id"] = record.request.str();
-  json["future_id"] = record.number;
-  json["model_id"] = keys.run.empty() ? Json(nullptr) : Json(keys.run.str());
-  json["user_id"] = record.user.str();
-  json["queue_state"] = "active";
-  json["status"] = state_word(record.state);
-  json["payload"] = payload_json(record);
-  json["error"] = nullptr;
-  if (record.state == FutureSnapshot::State::kFailed) {
-    json["error"] = {{"status_code", status_code(record.error)}, {"detail", record.error.message}};
-  }
-  json["operation_type"] = operation_name(keys.operation);
-  json["created_at"] = record.created_at;
-  Json& ours = json["tuft"];
-  ours["key"] = record.key;
-  ours["session_id"] = keys.session.str();
-  ours["sampling_session_id"] = keys.sampler.str();
-  ours["base_model"] = keys.base_model;
-  ours["lora_rank"] = keys.lora_rank;
-  ours["seq_id"] = optional_json(keys.seq_id);
-  if (record.state == FutureSnapshot::State::kFailed) {
-    ours["error_code"] = error_code_name(record.error.code);
-    ours["error_reason"] = record.error.reason;
-  }
-  return text_of(json);
-}
-
-Result<FutureRecord> future_from_json(std::string_view text) {
-  return read_record<FutureRecord>(text, "a future", [](const Json& json, FutureRecord& record) -> Status {
-    record.request = RequestId(json.at("request_id").get<std::string>());
-    record.number = whole_number<uint64_t>(json, "future_id");
-    record.user = UserId(json.at("user_id").get<std::string>());
-    record.created_at = json.at("created_at").get<std::string>();
-    TUFT_ASSIGN(record.keys.operation, operation_from(json.at("operation_type").get<std::string>()));
-    const Json& ours = json.at("tuft");
-    record.key = ours.at("key").get<std::string>();
-    record.keys.request = record.request;
-    record.keys.run = id_value<RunTag>(json, "model_id");
-    record.keys.session = id_value<SessionTag>(ours, "session_id");
-    record.keys.sampler = id_value<SamplerTag>(ours, "sampling_session_id");
-    record.keys.base_model = ours.at("base_model").get<std::string>();
-    record.keys.lora_rank = whole_number<int>(ours, "lora_rank");
-    record.keys.seq_id = optional_value<int64_t>(ours, "seq_id");
-    record.state = state_from(json.at("status").get<std::string>());
-    if (record.state == FutureSnapshot::State::kReady) {
-      const Json& payload = json.at("payload");
-      record.apart = optional_value<int64_t>(payload, "bytes");
-      if (record.apart) return {};
-      TUFT_ASSIGN(FutureValue value, value_from(record.keys.operation, payload));
-      record.value = std::make_shared<const FutureValue>(std::move(value));
-    } else if (record.state == FutureSnapshot::State::kFailed) {
-      record.error.code = code_from(ours.at("error_code").get<std::string>());
-      record.error.reason = ours.at("error_reason").get<std::string>();
-      record.error.message = json.at("error").at("detail").get<std::string>();
-    }
     return {};
   });
 }

@@ -254,12 +254,15 @@ RestorePlan plan_restore(StoredState state, const CheckpointIndex& checkpoints,
   std::sort(plan.samplers.begin(), plan.samplers.end(), [](const SamplerRecord& a, const SamplerRecord& b) {
     return std::tie(a.created_at, a.seq_id) < std::tie(b.created_at, b.seq_id);
   });
-  std::sort(state.futures.begin(), state.futures.end(),
-            [](const FutureRecord& a, const FutureRecord& b) { return a.number < b.number; });
+  // Pointers, because a record is large to move, and there may be very many.
+  std::vector<FutureRecord*> futures;
+  futures.reserve(state.futures.size());
+  for (FutureRecord& future : state.futures) futures.push_back(&future);
+  std::sort(futures.begin(), futures.end(), [](const auto* a, const auto* b) { return a->number < b->number; });
   std::unordered_map<RunId, std::vector<const FutureRecord*>> futures_of;
-  for (const FutureRecord& future : state.futures) {
-    plan.last_future_number = std::max(plan.last_future_number, future.number);
-    if (!future.keys.run.empty()) futures_of[future.keys.run].push_back(&future);
+  for (const FutureRecord* future : futures) {
+    plan.last_future_number = std::max(plan.last_future_number, future->number);
+    if (!future->keys.run.empty()) futures_of[future->keys.run].push_back(future);
   }
   plan.runs.reserve(state.runs.size());  // RunPlan points into it
   std::unordered_map<RunId, RunPlan> plans;
@@ -277,7 +280,9 @@ RestorePlan plan_restore(StoredState state, const CheckpointIndex& checkpoints,
     if (!sampler.checkpoint) continue;
     plan.last_future_number = std::max(plan.last_future_number, sampler.checkpoint->future_number);
   }
-  for (FutureRecord& future : state.futures) {
+  plan.futures.reserve(futures.size());
+  for (FutureRecord* const next : futures) {
+    FutureRecord& future = *next;
     const auto found = plans.find(future.keys.run);
     const RunPlan* run = found == plans.end() ? nullptr : &found->second;
     const bool waits =
