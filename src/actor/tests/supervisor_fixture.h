@@ -19,8 +19,7 @@ namespace tuft::actor {
 namespace v1 = worker::v1;
 using SampleResult = Result<v1::SampleResponse>;
 
-// A long limit, because a busy machine or a sanitizer makes a worker slow: ThreadSanitizer looks at each byte of a
-// large message. ctest ends a test after 120 seconds.
+// A long limit, because a busy machine or a sanitizer makes a worker slow. ctest ends a test after 120 seconds.
 inline constexpr auto kPatience = std::chrono::seconds(90);
 
 class SupervisorTest : public ::testing::Test {

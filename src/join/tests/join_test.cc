@@ -1,4 +1,5 @@
 // Both ends of a join, over real TLS.
+#include <atomic>
 #include <fstream>
 #include <future>
 #include <map>
@@ -50,7 +51,7 @@ class TestHost final : public Host {
     return response;
   }
   std::function<void(End)> connected(const std::string&, std::unique_ptr<Connection> connection) override {
-    EXPECT_TRUE(connections.try_push(std::move(connection)));
+    EXPECT_TRUE(connections.try_push(std::move(connection)) || closed);
     return [this](End end) { EXPECT_TRUE(ends.try_push(std::move(end))); };
   }
   void gave_up(const std::string&) override {}
@@ -58,7 +59,15 @@ class TestHost final : public Host {
     EXPECT_TRUE(refusals.try_push(std::string(result)));
   }
 
+  // Destroys the connections, those that come later too: a worker has its answer before connected() is called.
+  void close() {
+    closed = true;
+    connections.close();
+    while (auto connection = connections.try_pop()) connection->reset();
+  }
+
   size_t response_bytes = 0;
+  std::atomic<bool> closed = false;
   BoundedQueue<std::unique_ptr<Connection>> connections{8};
   BoundedQueue<End> ends{8};
   BoundedQueue<std::string> refusals{64};
@@ -71,7 +80,7 @@ class Join : public ::testing::Test {
     listen();
   }
   void TearDown() override {
-    while (auto connection = host_.connections.try_pop()) connection->reset();
+    host_.close();
     listener_.reset();
   }
   std::filesystem::path file(const char* name) const { return files_.directory / name; }

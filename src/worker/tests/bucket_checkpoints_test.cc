@@ -43,11 +43,13 @@ class BucketCheckpointsTest : public ServiceTest {
   // Makes an adapter with a step behind it.
   void make_adapter(const std::string& id) {
     ASSERT_TRUE(create_adapter(id).status.ok());
-    auto state = engine_.export_state(training_adapter(id), false);
-    ASSERT_TRUE(state.ok());
-    state->has_optimizer = true;
-    state->moments = {1, state->tensors, state->tensors};
-    ASSERT_TRUE(engine_.import_state(training_adapter(id), *state).ok());
+    on_engine([&] {
+      auto state = engine_.export_state(training_adapter(id), false);
+      ASSERT_TRUE(state.ok());
+      state->has_optimizer = true;
+      state->moments = {1, state->tensors, state->tensors};
+      ASSERT_TRUE(engine_.import_state(training_adapter(id), *state).ok());
+    });
   }
   Answer save(const std::string& adapter, const std::string& place, bool optimizer = true) {
     v1::SaveStateRequest request;

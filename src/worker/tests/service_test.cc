@@ -129,14 +129,16 @@ TEST_F(ServiceTest, SamplingGoesOnBetweenThePassesOfALongRequest) {
   ASSERT_TRUE(create_adapter("a").status.ok());
   std::atomic<int> passes{0};
   std::atomic<int> passes_at_last_step{-1};
-  engine_.before_forward = [&](const engine::Pack&) { return ++passes, Status(); };
   gate_.close();
   auto arrived = gate_.arrival();
-  engine_.before_step = [&](auto) {
-    gate_.pass();
-    passes_at_last_step = passes.load();
-    return Status();
-  };
+  on_engine([&] {
+    engine_.before_forward = [&](const engine::Pack&) { return ++passes, Status(); };
+    engine_.before_step = [&](auto) {
+      gate_.pass();
+      passes_at_last_step = passes.load();
+      return Status();
+    };
+  });
   auto sampled = std::async(std::launch::async, [&] {
     v1::SampleResponse response;
     return call(&v1::ModelActor::Stub::Sample, sample_request("", 5), &response).status.ok();
@@ -157,7 +159,7 @@ TEST_F(ServiceTest, SamplingGoesOnBetweenThePassesOfALongRequest) {
 TEST_F(ServiceTest, ACancelledSampleIsRemovedFromTheEngine) {
   gate_.close();
   auto arrived = gate_.arrival();
-  engine_.before_step = [&](auto) { return gate_.pass(), Status(); };
+  on_engine([&] { engine_.before_step = [&](auto) { return gate_.pass(), Status(); }; });
   grpc::ClientContext context;
   auto sampled = std::async(std::launch::async, [&] {
     v1::SampleResponse response;
@@ -176,10 +178,12 @@ TEST_F(ServiceTest, ACancelledSampleIsRemovedFromTheEngine) {
 
 TEST_F(ServiceTest, RemovingASamplerEndsItsSamples) {
   const auto state = engine::make_adapter(engine_.model(), {.rank = 2, .alpha = 4});
-  ASSERT_TRUE(engine_.adapters().create(sampler_adapter("s"), state).ok());
   gate_.close();
   auto arrived = gate_.arrival();
-  engine_.before_step = [&](auto) { return gate_.pass(), Status(); };
+  on_engine([&] {
+    ASSERT_TRUE(engine_.adapters().create(sampler_adapter("s"), state).ok());
+    engine_.before_step = [&](auto) { return gate_.pass(), Status(); };
+  });
   auto sampled = std::async(std::launch::async, [&] {
     v1::SampleResponse response;
     return call(&v1::ModelActor::Stub::Sample, sample_request("s", 60), &response);
@@ -201,10 +205,11 @@ TEST_F(ServiceTest, RemovingASamplerEndsItsSamples) {
 TEST_F(ServiceTest, AFullInboxRefusesCalls) {
   EngineLoopOptions options;
   options.operations_max = 1;
-  start(options);
+  stop();
   gate_.close();
   auto arrived = gate_.arrival();
   engine_.before_step = [&](auto) { return gate_.pass(), Status(); };
+  start(options);
   auto sampled = std::async(std::launch::async, [&] {
     v1::SampleResponse response;
     return call(&v1::ModelActor::Stub::Sample, sample_request("", 3), &response).status.ok();
@@ -217,18 +222,18 @@ TEST_F(ServiceTest, AFullInboxRefusesCalls) {
 
 TEST_F(ServiceTest, AFailingPassFailsItsRequestAndTheNextWorks) {
   ASSERT_TRUE(create_adapter("a").status.ok());
-  engine_.before_forward = [](const engine::Pack&) { return Status(internal_error("broken")); };
+  on_engine([&] { engine_.before_forward = [](const engine::Pack&) { return Status(internal_error("broken")); }; });
   v1::ForwardBackwardResponse response;
   EXPECT_EQ(call(&v1::ModelActor::Stub::ForwardBackward, train_request("a", 1), &response).status.error_code(),
             grpc::StatusCode::INTERNAL);
-  engine_.before_forward = {};
+  on_engine([&] { engine_.before_forward = {}; });
   EXPECT_TRUE(call(&v1::ModelActor::Stub::ForwardBackward, train_request("a", 1), &response).status.ok());
 }
 
 TEST_F(ServiceTest, StoppingAnswersRunningSamples) {
   gate_.close();
   auto arrived = gate_.arrival();
-  engine_.before_step = [&](auto) { return gate_.pass(), Status(); };
+  on_engine([&] { engine_.before_step = [&](auto) { return gate_.pass(), Status(); }; });
   auto sampled = std::async(std::launch::async, [&] {
     v1::SampleResponse response;
     return call(&v1::ModelActor::Stub::Sample, sample_request("", 60), &response);
@@ -297,7 +302,7 @@ TEST_F(ServiceTest, AStreamGivesEachTokenOnceAndThenTheAnswer) {
 }
 
 TEST_F(ServiceTest, AStreamThatFailsSaysWhy) {
-  engine_.before_step = [](auto) { return Status(internal_error("broken")); };
+  on_engine([&] { engine_.before_step = [](auto) { return Status(internal_error("broken")); }; });
   grpc::ClientContext context;
   const auto reader = stub_->StreamSample(&context, sample_request("", 8));
   v1::SampleDelta delta;

@@ -221,7 +221,7 @@ TEST_F(WorkerTelemetryTest, TheSpanOfAPreemptedSampleSaysWhen) {
 
 TEST_F(WorkerTelemetryTest, SpanAndLogOfAFailedOperationSayWhy) {
   ASSERT_TRUE(create_adapter("a").status.ok());
-  engine_.before_forward = [](const engine::Pack&) { return Status(internal_error("broken")); };
+  on_engine([&] { engine_.before_forward = [](const engine::Pack&) { return Status(internal_error("broken")); }; });
   v1::ForwardBackwardResponse response;
   EXPECT_FALSE(call(&v1::ModelActor::Stub::ForwardBackward, train_request("a", 1), &response).status.ok());
   ASSERT_TRUE(collector_.flush());
@@ -239,7 +239,7 @@ TEST_F(WorkerTelemetryTest, SpanAndLogOfAFailedOperationSayWhy) {
 }
 
 TEST_F(WorkerTelemetryTest, TheSpanOfAFailedSampleSaysWhy) {
-  engine_.before_step = [](auto) { return Status(internal_error("broken")); };
+  on_engine([&] { engine_.before_step = [](auto) { return Status(internal_error("broken")); }; });
   v1::SampleResponse response;
   EXPECT_FALSE(call(&v1::ModelActor::Stub::Sample, sample_request("", 3), &response).status.ok());
   ASSERT_TRUE(collector_.flush());
@@ -318,11 +318,11 @@ TEST_F(WorkerTelemetryTest, APassThatRunsOutOfMemoryIsCounted) {
   const telemetry::testing::RecordedMetrics metrics;
   ASSERT_TRUE(create_adapter("a").status.ok());
   Error error{ErrorCode::kResourceExhausted, "not enough memory", "memory"};
-  engine_.before_forward = [&](const engine::Pack&) { return Status(error); };
+  on_engine([&] { engine_.before_forward = [&](const engine::Pack&) { return Status(error); }; });
   v1::ForwardBackwardResponse response;
   EXPECT_FALSE(call(&v1::ModelActor::Stub::ForwardBackward, train_request("a", 1), &response).status.ok());
   EXPECT_EQ(metrics.counter("tuft.training.ooms", {{"base_model", "tiny"}}), 1);
-  error = internal_error("broken");
+  on_engine([&] { error = internal_error("broken"); });
   EXPECT_FALSE(call(&v1::ModelActor::Stub::ForwardBackward, train_request("a", 1), &response).status.ok());
   EXPECT_EQ(metrics.counter("tuft.training.ooms", {{"base_model", "tiny"}}), 1);
 }
@@ -333,7 +333,7 @@ TEST_F(WorkerTelemetryTest, TheReplySaysThatAStepBrokeTheWeights) {
   v1::OptimStepResponse stepped;
   ASSERT_TRUE(optim_step("a", &stepped).status.ok());
   EXPECT_FALSE(stepped.nonfinite_update());
-  engine_.breaks_weights = true;
+  on_engine([&] { engine_.breaks_weights = true; });
   ASSERT_TRUE(optim_step("a", &stepped).status.ok());
   EXPECT_TRUE(stepped.nonfinite_update());
   EXPECT_FALSE(stepped.nonfinite());
