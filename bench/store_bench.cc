@@ -84,7 +84,7 @@ json write(store::KeyValue& store, size_t count, size_t in_flight, size_t bytes)
 
 json scan(store::KeyValue& store) {
   const auto begin = Clock::now();
-  const auto entries = store::scan_and_wait(store, "bench::");
+  const auto entries = store::scan_and_wait(store, {"bench::"});
   if (!entries.ok()) return {{"error", entries.error().message}};
   return {{"seconds", seconds_since(begin)}, {"operations", entries->size()}};
 }

@@ -26,9 +26,9 @@ Result<std::optional<std::string>> get_and_wait(KeyValue& store, std::string key
       [&](auto done) { return store.get(std::move(key), trace, std::move(done)); });
 }
 
-Result<std::vector<Entry>> scan_and_wait(KeyValue& store, std::string prefix, const telemetry::SpanContext& trace) {
+Result<std::vector<Entry>> scan_and_wait(KeyValue& store, Prefixes prefixes, const telemetry::SpanContext& trace) {
   return wait_for<Result<std::vector<Entry>>>(
-      [&](auto done) { return store.scan(std::move(prefix), trace, std::move(done)); });
+      [&](auto done) { return store.scan(std::move(prefixes), trace, std::move(done)); });
 }
 
 Result<std::vector<Entry>> scan_keys_and_wait(KeyValue& store, std::string prefix) {

@@ -39,6 +39,7 @@ struct Entry {
   std::string key;
   std::string value;
 };
+using Prefixes = std::vector<std::string>;
 
 // Thread-safe.
 class KeyValue {
@@ -55,9 +56,10 @@ class KeyValue {
   virtual Status write(Write write, WriteDone done) = 0;
   // The result is empty if there is no such key.
   virtual Status get(std::string key, const telemetry::SpanContext& trace, GetDone done) = 0;
-  // The result has every entry whose key begins with `prefix`, sorted by key.
-  virtual Status scan(std::string prefix, const telemetry::SpanContext& trace, ScanDone done) = 0;
-  // The same with empty values, which are not read.
+  // The result has every entry whose key begins with one of `prefixes`, sorted by key. Many prefixes cost little more
+  // than one: Redis looks at all keys for each call. No prefix may begin with another one.
+  virtual Status scan(Prefixes prefixes, const telemetry::SpanContext& trace, ScanDone done) = 0;
+  // The same for one prefix with empty values, which are not read.
   virtual Status scan_keys(std::string prefix, const telemetry::SpanContext& trace, ScanDone done) = 0;
 
   // The result of the last operation, or of the probe that runs every second while the store is idle. After a refused
@@ -74,7 +76,7 @@ class KeyValue {
 Status write_and_wait(KeyValue& store, Write write);
 Result<std::optional<std::string>> get_and_wait(KeyValue& store, std::string key,
                                                 const telemetry::SpanContext& trace = {});
-Result<std::vector<Entry>> scan_and_wait(KeyValue& store, std::string prefix, const telemetry::SpanContext& trace = {});
+Result<std::vector<Entry>> scan_and_wait(KeyValue& store, Prefixes prefixes, const telemetry::SpanContext& trace = {});
 Result<std::vector<Entry>> scan_keys_and_wait(KeyValue& store, std::string prefix);
 
 }  // namespace tuft::store

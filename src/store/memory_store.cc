@@ -82,13 +82,15 @@ class MemoryBackend final : public Backend {
     return std::optional<std::string>(found->second.bytes);
   }
 
-  Result<std::vector<Entry>> scan(const std::string& prefix) override {
+  Result<std::vector<Entry>> scan(const Prefixes& prefixes) override {
     TUFT_TRY(contents_->admit(interrupted_));
     std::vector<Entry> entries;
     MutexLock lock(contents_->mutex_);
-    for (auto at = contents_->values_.lower_bound(prefix);
-         at != contents_->values_.end() && at->first.starts_with(prefix); ++at) {
-      if (!is_expired(at->second)) entries.push_back({at->first, at->second.bytes});
+    for (const std::string& prefix : prefixes) {
+      for (auto at = contents_->values_.lower_bound(prefix);
+           at != contents_->values_.end() && at->first.starts_with(prefix); ++at) {
+        if (!is_expired(at->second)) entries.push_back({at->first, at->second.bytes});
+      }
     }
     return entries;
   }

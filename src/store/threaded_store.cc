@@ -1,5 +1,6 @@
 #include "store/threaded_store.h"
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <optional>
@@ -29,7 +30,7 @@ struct GetRequest {
   KeyValue::GetDone done;
 };
 struct ScanRequest {
-  std::string prefix;
+  Prefixes prefixes;  // one, if only the keys are wanted
   bool keys_only = false;
   telemetry::SpanContext trace;
   KeyValue::ScanDone done;
@@ -90,12 +91,13 @@ class ThreadedStore final : public KeyValue {
     return enqueue({GetRequest{std::move(key), trace, std::move(done)}, system_clock().monotonic(), 0});
   }
 
-  Status scan(std::string prefix, const telemetry::SpanContext& trace, ScanDone done) override {
-    return enqueue({ScanRequest{std::move(prefix), false, trace, std::move(done)}, system_clock().monotonic(), 0});
+  Status scan(Prefixes prefixes, const telemetry::SpanContext& trace, ScanDone done) override {
+    std::sort(prefixes.begin(), prefixes.end());
+    return enqueue({ScanRequest{std::move(prefixes), false, trace, std::move(done)}, system_clock().monotonic(), 0});
   }
 
   Status scan_keys(std::string prefix, const telemetry::SpanContext& trace, ScanDone done) override {
-    return enqueue({ScanRequest{std::move(prefix), true, trace, std::move(done)}, system_clock().monotonic(), 0});
+    return enqueue({ScanRequest{{std::move(prefix)}, true, trace, std::move(done)}, system_clock().monotonic(), 0});
   }
 
   Status health() const override {
@@ -179,7 +181,7 @@ class ThreadedStore final : public KeyValue {
       } else {
         auto& scan = std::get<ScanRequest>(group->front().what);
         serve_read(scan, Operation::kScan, group->front().began,
-                   scan.keys_only ? backend_->scan_keys(scan.prefix) : backend_->scan(scan.prefix));
+                   scan.keys_only ? backend_->scan_keys(scan.prefixes.front()) : backend_->scan(scan.prefixes));
       }
     }
     MutexLock lock(mutex_);
@@ -273,7 +275,7 @@ class ThreadedStore final : public KeyValue {
 }  // namespace
 
 Result<std::vector<Entry>> Backend::scan_keys(const std::string& prefix) {
-  TUFT_ASSIGN(std::vector<Entry> entries, scan(prefix));
+  TUFT_ASSIGN(std::vector<Entry> entries, scan({prefix}));
   for (Entry& entry : entries) entry.value.clear();
   return entries;
 }

@@ -21,7 +21,7 @@ class Backend {
   // Returns one status per write, in order.
   virtual std::vector<Status> write(std::span<const Write> writes) = 0;
   virtual Result<std::optional<std::string>> get(const std::string& key) = 0;
-  virtual Result<std::vector<Entry>> scan(const std::string& prefix) = 0;
+  virtual Result<std::vector<Entry>> scan(const Prefixes& prefixes) = 0;  // sorted
   // The same with empty values. A store that can leave them unread overrides it.
   virtual Result<std::vector<Entry>> scan_keys(const std::string& prefix);
   // Checks the store; called about every second while it is idle.

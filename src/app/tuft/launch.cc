@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <future>
 #include <malloc.h>
 #include <map>
 #include <memory>
@@ -353,17 +354,26 @@ void serve_signals(ServerProcess& process) {
   }
 }
 
-// Returns the port to serve at when this server leads; nothing after a stop signal.
-Result<std::optional<uint16_t>> lead(const config::ServerConfig& config, store::Leadership& leadership) {
+struct Elected {
+  uint16_t port = 0;         // to serve at
+  std::future<void> former;  // the end of what stood by
+};
+
+// Returns when this server leads; nothing after a stop signal.
+Result<std::optional<Elected>> lead(const config::ServerConfig& config, store::Leadership& leadership) {
   const Result<store::Lease::Standing> standing = leadership.campaign();
   if (!standing.ok()) {
     return Error{standing.error().code, "persistence.redis_url: " + standing.error().message, standing.error().reason};
   }
-  if (standing->leads) return std::optional(config.port);
-  Standby standby(config, leadership);
-  TUFT_TRY(standby.start(standing->leader));
-  if (!standby.wait()) return std::optional<uint16_t>();
-  return std::optional(standby.port());
+  if (standing->leads) return std::optional(Elected{config.port, {}});
+  auto standby = std::make_unique<Standby>(config, leadership);
+  TUFT_TRY(standby->start(standing->leader));
+  if (!standby->wait()) return std::optional<Elected>();
+  Elected elected{standby->port(), {}};
+  standby->stop();
+  // Clients need not wait until all records of its views are freed.
+  elected.former = std::async(std::launch::async, [standby = std::move(standby)]() mutable { standby.reset(); });
+  return std::optional(std::move(elected));
 }
 
 // Serves as the leader. Returns the exit status when it has stopped.
@@ -403,12 +413,14 @@ int serve_until_stopped(config::ServerConfig config, const std::optional<bucket:
   KeptTelemetry kept(config.telemetry_store);
   const auto fail = [&](const Error& error) { return end(start_failed(error), system_clock().monotonic()); };
   const auto leadership = make_leadership(config, end_at_once);
+  Elected elected;
   if (!leadership.ok()) return fail(leadership.error());
   if (*leadership != nullptr) {
-    const Result<std::optional<uint16_t>> port = lead(config, **leadership);
-    if (!port.ok()) return fail(port.error());
-    if (!*port) return end(0, system_clock().monotonic());
-    config.port = **port;
+    Result<std::optional<Elected>> found = lead(config, **leadership);
+    if (!found.ok()) return fail(found.error());
+    if (!*found) return end(0, system_clock().monotonic());
+    elected = std::move(**found);
+    config.port = elected.port;
   }
   return serve_as_leader(config, bucket, kept, leadership->get());
 }

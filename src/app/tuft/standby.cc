@@ -49,6 +49,10 @@ Standby::Standby(const config::ServerConfig& config, store::Leadership& leadersh
 }
 
 Standby::~Standby() {
+  stop();
+}
+
+void Standby::stop() {
   {
     MutexLock lock(mutex_);
     stopping_ = true;

@@ -24,7 +24,7 @@ namespace tuft::app {
 class Standby {
  public:
   Standby(const config::ServerConfig& config, store::Leadership& leadership);
-  // Frees the port.
+  // After it has stopped, it may be destroyed on another thread: its views hold as many records as the store.
   ~Standby();
   Standby(const Standby&) = delete;
   Standby& operator=(const Standby&) = delete;
@@ -36,6 +36,8 @@ class Standby {
   uint16_t port() const { return server_->port(); }
   // Waits until this server leads and returns true, or returns false after a stop signal.
   bool wait();
+  // Frees the port. Can be called more than once.
+  void stop();
 
  private:
   Result<std::shared_ptr<control::ControlPlane>> read_records();

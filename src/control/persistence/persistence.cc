@@ -118,13 +118,30 @@ Status Persistence::load(const config::ServerConfig& config) {
 
 Status Persistence::load_records() {
   telemetry::Span span = telemetry::get_tracer("tuft.persistence").start_span("persistence.restore", {.parent = {}});
-  TUFT_TRY(load_kind<SessionRecord>(kSession, session_from_json, state_.sessions, span.context()));
-  TUFT_TRY(load_kind<RunRecord>(kRun, run_from_json, state_.runs, span.context()));
-  TUFT_TRY(load_kind<SamplerRecord>(kSampler, sampler_from_json, state_.samplers, span.context()));
-  TUFT_TRY(load_kind<CustomLossRecord>(kCustomLoss, custom_loss_from_json, state_.custom_losses, span.context()));
-  TUFT_TRY(load_kind<FutureRecord>(kFuture, future_from_json, state_.futures, span.context()));
-  TUFT_TRY(load_kind<UsageRecord>(kUsage, usage_from_json, state_.usage, span.context()));
-  TUFT_TRY(load_kind<AuditRecord>(kAudit, audit_from_json, state_.audit, span.context()));
+  const std::vector<RecordKind> kinds = {
+      kind_of<SessionRecord>(kSession, session_from_json, state_.sessions),
+      kind_of<RunRecord>(kRun, run_from_json, state_.runs),
+      kind_of<SamplerRecord>(kSampler, sampler_from_json, state_.samplers),
+      kind_of<CustomLossRecord>(kCustomLoss, custom_loss_from_json, state_.custom_losses),
+      kind_of<FutureRecord>(kFuture, future_from_json, state_.futures),
+      kind_of<UsageRecord>(kUsage, usage_from_json, state_.usage),
+      kind_of<AuditRecord>(kAudit, audit_from_json, state_.audit)};
+  store::Prefixes prefixes;
+  for (const RecordKind& kind : kinds) prefixes.push_back(kind.prefix);
+  TUFT_ASSIGN(const std::vector<store::Entry> entries, store::scan_and_wait(*store_, prefixes, span.context()));
+  state_.futures.reserve(entries.size());  // there are few others
+  for (const store::Entry& entry : entries) {
+    const auto kind = std::find_if(kinds.begin(), kinds.end(),
+                                   [&](const RecordKind& one) { return entry.key.starts_with(one.prefix); });
+    if (is_part(entry.key, kind->prefix.size())) continue;
+    const Status read = kind->read(entry.value);
+    if (read.ok()) continue;
+    // The record stays in the store for inspection.
+    ++state_.unreadable;
+    if (is_view_) continue;
+    telemetry::log_error("persistence.record.unreadable", read.error().message,
+                         {{"tuft.store.key", std::string_view(entry.key)}});
+  }
   span.set_attribute("tuft.records", state_.sessions.size() + state_.runs.size() + state_.samplers.size() +
                                          state_.custom_losses.size() + state_.futures.size() + state_.usage.size() +
                                          state_.audit.size());
@@ -132,25 +149,13 @@ Status Persistence::load_records() {
 }
 
 template <typename Record>
-Status Persistence::load_kind(std::string_view kind, Result<Record> (*read)(std::string_view),
-                              std::vector<Record>& records, const telemetry::SpanContext& trace) {
-  const std::string prefix = key(kind, "");
-  TUFT_ASSIGN(const std::vector<store::Entry> entries, store::scan_and_wait(*store_, prefix, trace));
-  records.reserve(entries.size());
-  for (const store::Entry& entry : entries) {
-    if (is_part(entry.key, prefix.size())) continue;
-    Result<Record> record = read(entry.value);
-    if (record.ok()) {
-      records.push_back(std::move(*record));
-      continue;
-    }
-    // The record stays in the store for inspection.
-    ++state_.unreadable;
-    if (is_view_) continue;
-    telemetry::log_error("persistence.record.unreadable", record.error().message,
-                         {{"tuft.store.key", std::string_view(entry.key)}});
-  }
-  return {};
+Persistence::RecordKind Persistence::kind_of(std::string_view kind, Result<Record> (*read)(std::string_view),
+                                             std::vector<Record>& records) const {
+  return {key(kind, ""), [read, &records](std::string_view text) -> Status {
+            TUFT_ASSIGN(Record record, read(text));
+            records.push_back(std::move(record));
+            return {};
+          }};
 }
 
 Result<size_t> Persistence::clear(store::KeyValue& store, const std::string& name_space) {

@@ -136,9 +136,13 @@ class Persistence {
   Status load(const config::ServerConfig& config);
   Status load_view(const config::ServerConfig& config);
   Status load_records();
+  struct RecordKind {
+    std::string prefix;                            // of keys
+    std::function<Status(std::string_view)> read;  // adds a record
+  };
   template <typename Record>
-  Status load_kind(std::string_view kind, Result<Record> (*read)(std::string_view), std::vector<Record>& records,
-                   const telemetry::SpanContext& trace);
+  RecordKind kind_of(std::string_view kind, Result<Record> (*read)(std::string_view),
+                     std::vector<Record>& records) const;
 
   std::string key(std::string_view kind, std::string_view id) const;
   void send_locked(const PendingPtr& pending) TUFT_REQUIRES(mutex_);

@@ -2,6 +2,7 @@
 // anything between the two, as the thread of a real store does by chance.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <map>
@@ -85,11 +86,12 @@ class SteppedStore final : public store::KeyValue {
         },
         std::move(done));
   }
-  Status scan(std::string prefix, const telemetry::SpanContext&, ScanDone done) override {
-    return scan(prefix, true, std::move(done));
+  Status scan(store::Prefixes prefixes, const telemetry::SpanContext&, ScanDone done) override {
+    std::sort(prefixes.begin(), prefixes.end());
+    return scan(prefixes, true, std::move(done));
   }
   Status scan_keys(std::string prefix, const telemetry::SpanContext&, ScanDone done) override {
-    return scan(prefix, false, std::move(done));
+    return scan(store::Prefixes{std::move(prefix)}, false, std::move(done));
   }
   Status health() const override {
     MutexLock lock(mutex_);
@@ -115,13 +117,15 @@ class SteppedStore final : public store::KeyValue {
     return closed_;
   }
 
-  Status scan(const std::string& prefix, bool with_values, ScanDone done) {
+  Status scan(const store::Prefixes& prefixes, bool with_values, ScanDone done) {
     return add<Result<std::vector<store::Entry>>>(
-        [this, prefix, with_values]() -> Result<std::vector<store::Entry>> {
+        [this, prefixes, with_values]() -> Result<std::vector<store::Entry>> {
           std::vector<store::Entry> found;
-          for (auto at = contents_->lower_bound(prefix); at != contents_->end() && at->first.starts_with(prefix);
-               ++at) {
-            found.push_back({at->first, with_values ? at->second : ""});
+          for (const std::string& prefix : prefixes) {
+            for (auto at = contents_->lower_bound(prefix); at != contents_->end() && at->first.starts_with(prefix);
+                 ++at) {
+              found.push_back({at->first, with_values ? at->second : ""});
+            }
           }
           return found;
         },

@@ -45,6 +45,15 @@ std::string milliseconds_of(Nanos time_to_live) {
   return std::to_string(std::max<Nanos>(1, time_to_live / kMillisecond));
 }
 
+std::string common_beginning(const Prefixes& prefixes) {
+  std::string common = prefixes.empty() ? "" : prefixes.front();
+  for (const std::string& prefix : prefixes) {
+    const auto end = std::mismatch(common.begin(), common.end(), prefix.begin(), prefix.end()).first;
+    common.erase(end, common.end());
+  }
+  return common;
+}
+
 // Escapes the text for a pattern of SCAN.
 std::string escaped(std::string_view prefix) {
   std::string pattern;
@@ -85,15 +94,15 @@ class RedisBackend final : public Backend {
   }
 
   Result<std::vector<Entry>> scan_keys(const std::string& prefix) override {
-    TUFT_ASSIGN(std::vector<std::string> keys, keys_of(prefix));
+    TUFT_ASSIGN(std::vector<std::string> keys, keys_of({prefix}));
     std::vector<Entry> entries;
     entries.reserve(keys.size());
     for (std::string& key : keys) entries.push_back({std::move(key), {}});
     return entries;
   }
 
-  Result<std::vector<Entry>> scan(const std::string& prefix) override {
-    TUFT_ASSIGN(const std::vector<std::string> keys, keys_of(prefix));
+  Result<std::vector<Entry>> scan(const Prefixes& prefixes) override {
+    TUFT_ASSIGN(const std::vector<std::string> keys, keys_of(prefixes));
     std::vector<Entry> entries;
     for (size_t first = 0; first < keys.size(); first += kReadGroup) {
       const size_t last = std::min(keys.size(), first + kReadGroup);
@@ -119,9 +128,9 @@ class RedisBackend final : public Backend {
   void interrupt() override { connection_.interrupt(); }
 
  private:
-  // Returns the keys sorted. SCAN may return a key more than once.
-  Result<std::vector<std::string>> keys_of(const std::string& prefix) {
-    const std::string pattern = escaped(prefix) + '*';
+  // Returns the keys sorted. SCAN looks at all keys whatever the pattern is, and may return a key more than once.
+  Result<std::vector<std::string>> keys_of(const Prefixes& prefixes) {
+    const std::string pattern = escaped(common_beginning(prefixes)) + '*';
     std::vector<std::string> keys;
     std::string cursor = "0";
     do {
@@ -129,7 +138,9 @@ class RedisBackend final : public Backend {
       if (page->type != REDIS_REPLY_ARRAY || page->elements != 2) return connection_.unexpected();
       cursor = text_of(*page->element[0]);
       for (size_t i = 0; i < page->element[1]->elements; ++i) {
-        keys.emplace_back(text_of(*page->element[1]->element[i]));
+        const std::string_view key = text_of(*page->element[1]->element[i]);
+        const auto begins = [&](const std::string& prefix) { return key.starts_with(prefix); };
+        if (std::any_of(prefixes.begin(), prefixes.end(), begins)) keys.emplace_back(key);
       }
     } while (cursor != "0");
     std::sort(keys.begin(), keys.end());

@@ -94,8 +94,16 @@ class SqliteBackend final : public Backend {
     return value;
   }
 
-  Result<std::vector<Entry>> scan(const std::string& prefix) override { return scan_with(scan_, prefix); }
-  Result<std::vector<Entry>> scan_keys(const std::string& prefix) override { return scan_with(scan_keys_, prefix); }
+  Result<std::vector<Entry>> scan(const Prefixes& prefixes) override {
+    std::vector<Entry> entries;
+    for (const std::string& prefix : prefixes) TUFT_TRY(scan_with(scan_, prefix, entries));
+    return entries;
+  }
+  Result<std::vector<Entry>> scan_keys(const std::string& prefix) override {
+    std::vector<Entry> entries;
+    TUFT_TRY(scan_with(scan_keys_, prefix, entries));
+    return entries;
+  }
 
   // Only a write shows whether a full disk has space again. It costs an fsync, so it is done after a failure only.
   Status probe() override {
@@ -110,19 +118,17 @@ class SqliteBackend final : public Backend {
   bool probe_writes() const override { return true; }
 
  private:
-  Result<std::vector<Entry>> scan_with(const Statement& statement, const std::string& prefix) {
+  Status scan_with(const Statement& statement, const std::string& prefix, std::vector<Entry>& entries) {
     const std::string after = prefix + '\xff';  // greater than every key with the prefix, because keys are UTF-8
     bind_text(statement, 1, prefix);
     bind_text(statement, 2, after);
     sqlite3_bind_int64(statement.get(), 3, wall_milliseconds());
     const bool has_values = sqlite3_column_count(statement.get()) > 1;
-    std::vector<Entry> entries;
     int code = SQLITE_ROW;
     while ((code = sqlite3_step(statement.get())) == SQLITE_ROW) {
       entries.push_back({blob(statement, 0), has_values ? blob(statement, 1) : std::string()});
     }
-    TUFT_TRY(finish(statement, code));
-    return entries;
+    return finish(statement, code);
   }
 
   Status prepare(Statement& statement, std::string_view sql) {

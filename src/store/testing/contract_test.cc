@@ -62,7 +62,7 @@ TEST_P(StoreContract, ScanReturnsThePrefixSorted) {
   for (const char* key : {"ns::run::b", "ns::run::a", "ns::runs", "ns2::run::c", "ns::run::[*?]", "ns::ru*::x"}) {
     ASSERT_TRUE(put(key, std::string("of ") + key).ok());
   }
-  const auto found = scan_and_wait(store(), "ns::run::");
+  const auto found = scan_and_wait(store(), {"ns::run::"});
   ASSERT_TRUE(found.ok()) << found.error().message;
   std::vector<std::string> keys;
   for (const Entry& entry : *found) {
@@ -71,10 +71,15 @@ TEST_P(StoreContract, ScanReturnsThePrefixSorted) {
   }
   EXPECT_EQ(keys, (std::vector<std::string>{"ns::run::[*?]", "ns::run::a", "ns::run::b"}));
   // These characters are special in the patterns of some stores, but not here.
-  const auto star = scan_and_wait(store(), "ns::ru*");
+  const auto star = scan_and_wait(store(), {"ns::ru*"});
   ASSERT_TRUE(star.ok());
   ASSERT_EQ(star->size(), 1U);
-  EXPECT_TRUE(scan_and_wait(store(), "nothing")->empty());
+  EXPECT_TRUE(scan_and_wait(store(), {"nothing"})->empty());
+  const auto several = scan_and_wait(store(), {"ns::run::", "ns2::", "ns::ru*", "nothing"});
+  ASSERT_TRUE(several.ok());
+  keys.clear();
+  for (const Entry& entry : *several) keys.push_back(entry.key);
+  EXPECT_EQ(keys, (std::vector<std::string>{"ns2::run::c", "ns::ru*::x", "ns::run::[*?]", "ns::run::a", "ns::run::b"}));
 }
 
 TEST_P(StoreContract, KeysAreScannedWithoutValues) {
@@ -96,7 +101,7 @@ TEST_P(StoreContract, ScanReturnsEachOfManyEntriesOnce) {
   Write write;
   for (int i = 0; i < 3000; ++i) write.changes.push_back({"many::" + std::to_string(i), std::to_string(i)});
   ASSERT_TRUE(write_and_wait(store(), write).ok());
-  const auto found = scan_and_wait(store(), "many::");
+  const auto found = scan_and_wait(store(), {"many::"});
   ASSERT_TRUE(found.ok());
   EXPECT_EQ(found->size(), 3000U);
 }
@@ -115,7 +120,7 @@ TEST_P(StoreContract, EntriesExpire) {
   while (get("short") != "<none>" && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   EXPECT_EQ(get("short"), "<none>");
   EXPECT_EQ(get("long"), "1");
-  EXPECT_TRUE(scan_and_wait(store(), "short")->empty());
+  EXPECT_TRUE(scan_and_wait(store(), {"short"})->empty());
   // A write without a time to live removes the previous one.
   ASSERT_TRUE(write_and_wait(store(), {.changes = {{"stays", "1", 50 * kMillisecond}}}).ok());
   ASSERT_TRUE(put("stays", "2").ok());
@@ -158,7 +163,7 @@ TEST_P(StoreContract, WritesAreAtomicForReaders) {
     }
   });
   for (int i = 0; i < 100; ++i) {
-    const auto found = scan_and_wait(store(), "pair::");
+    const auto found = scan_and_wait(store(), {"pair::"});
     ASSERT_TRUE(found.ok());
     ASSERT_EQ(found->size(), 2U);
     EXPECT_EQ((*found)[0].value, (*found)[1].value);
@@ -179,7 +184,7 @@ TEST_P(StoreContract, ManyThreadsMayUseIt) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(scan_and_wait(store(), "thread::")->size(), 400U);
+  EXPECT_EQ(scan_and_wait(store(), {"thread::"})->size(), 400U);
 }
 
 TEST_P(StoreContract, WrongKeysAreRefused) {

@@ -23,7 +23,7 @@ TEST(RedisTelemetry, OperationsAreClientSpansOfTheCallersTrace) {
     ASSERT_TRUE(store.ok()) << store.error().message;
     ASSERT_TRUE(write_and_wait(**store, {.changes = {{"the-key", "the-secret-value"}}, .trace = trace}).ok());
     ASSERT_TRUE(get_and_wait(**store, "the-key", trace).ok());
-    ASSERT_TRUE(scan_and_wait(**store, "the", trace).ok());
+    ASSERT_TRUE(scan_and_wait(**store, {"the"}, trace).ok());
     ASSERT_TRUE(write_and_wait(**store, {.changes = {{"the-key", std::nullopt}}, .trace = trace}).ok());
     server.kill();
     ASSERT_FALSE(get_and_wait(**store, "the-key", trace).ok());

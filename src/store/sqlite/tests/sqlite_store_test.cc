@@ -79,7 +79,7 @@ TEST(SqliteStore, DamagedFileIsNotTakenForAnEmptyStore) {
     EXPECT_EQ(store.error().reason, "store_corrupt");
     return;
   }
-  const auto found = scan_and_wait(**store, "key");
+  const auto found = scan_and_wait(**store, {"key"});
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.error().reason, "store_corrupt");
 }
