@@ -36,23 +36,28 @@ class EngineContract : public ParityTest {
   }
   engine::Pack pack_of(const std::vector<std::pair<AdapterId, size_t>>& work) const {
     engine::Pack pack;
-    for (const auto& [id, index] : work) {
-      const ReferenceDatum& datum = reference_->data()[index];
-      const int begin = static_cast<int>(pack.tokens.size());
-      pack.tokens.insert(pack.tokens.end(), datum.tokens.begin(), datum.tokens.end());
-      pack.segments.push_back({id, begin, static_cast<int>(pack.tokens.size())});
-      for (size_t row = 0; row < datum.tokens.size(); ++row) {
-        pack.targets.push_back({begin + static_cast<int>(row), static_cast<int32_t>(datum.targets[row])});
-      }
-    }
+    for (const auto& [id, index] : work) append(pack, id, index, reference_->data()[index].tokens.size());
     return pack;
+  }
+  // Appends the first `count` tokens of a datum.
+  void append(engine::Pack& pack, const AdapterId& id, size_t index, size_t count) const {
+    const ReferenceDatum& datum = reference_->data()[index];
+    const int begin = static_cast<int>(pack.tokens.size());
+    for (size_t row = 0; row < count; ++row) {
+      pack.tokens.push_back(datum.tokens[row]);
+      pack.targets.push_back({begin + static_cast<int>(row), static_cast<int32_t>(datum.targets[row])});
+    }
+    pack.segments.push_back({id, begin, static_cast<int>(pack.tokens.size())});
   }
   // Forward and backward of -sum(logprob).
   std::vector<float> train(const engine::Pack& pack) {
+    return train(pack, std::vector<float>(pack.targets.size(), -1.0F));
+  }
+  std::vector<float> train(const engine::Pack& pack, const std::vector<float>& dloss) {
     std::vector<float> logprobs(pack.targets.size());
     const Status forward = engine_->training().forward(pack, true, logprobs);
     EXPECT_TRUE(forward.ok()) << forward.error().message;
-    const Status backward = engine_->training().backward(std::vector<float>(pack.targets.size(), -1.0F));
+    const Status backward = engine_->training().backward(dloss);
     EXPECT_TRUE(backward.ok()) << backward.error().message;
     return logprobs;
   }
@@ -111,6 +116,58 @@ TEST_P(EngineContract, AdaptersOfOneShapeInAPassGetWhatEachGetsAlone) {
     next += alone.size();
   }
   for (size_t i = 0; i < 6; ++i) EXPECT_TRUE(near_gradients(packed[i], gradients(work[i].first))) << "adapter " << i;
+}
+
+// They differ in their modules and in alpha; their segments lie apart, and some have one token. The losses of two
+// adapters have no slope.
+TEST_P(EngineContract, AdaptersOfAnyKindInAPassGetWhatEachGetsAlone) {
+  std::vector<AdapterId> ids = {AdapterId()};
+  for (int kind = 0; kind < 14; ++kind) {
+    const int flags = 1 + kind % 7;
+    engine::LoraSpec spec;
+    spec.rank = kind < 10 ? 4 : 3;
+    spec.alpha = static_cast<float>(2 + 3 * kind);
+    spec.train_attn = (flags & 1) != 0;
+    spec.train_mlp = (flags & 2) != 0;
+    spec.train_unembed = (flags & 4) != 0;
+    AdapterState state = engine::make_adapter(reference_->model(), spec);
+    for (engine::LoraTensor& tensor : state.tensors) {
+      for (size_t i = 0; i < tensor.b.size(); ++i) tensor.b[i] = 0.05F * std::sin(static_cast<float>(i) + spec.alpha);
+    }
+    ids.emplace_back("kind" + std::to_string(kind));
+    ASSERT_TRUE(engine_->adapters().create(ids.back(), state).ok());
+  }
+  const auto slope = [](size_t kind) { return kind == 3 || kind == 7 ? 0.0F : -1.0F; };
+  const auto append_own = [&](engine::Pack& pack, std::vector<float>& dloss, size_t kind, size_t round) {
+    const size_t index = 1 + (kind + round) % 4;
+    append(pack, ids[kind], index, (kind + round) % 3 == 0 ? 1 : reference_->data()[index].tokens.size());
+    dloss.resize(pack.targets.size(), slope(kind));
+  };
+  engine::Pack all;
+  std::vector<float> dloss;
+  for (size_t round = 0; round < 2; ++round) {
+    for (size_t kind = 0; kind < ids.size(); ++kind) append_own(all, dloss, kind, round);
+  }
+  const auto together = train(all, dloss);
+  std::vector<std::vector<engine::LoraTensor>> packed;
+  for (size_t kind = 1; kind < ids.size(); ++kind) {
+    packed.push_back(gradients(ids[kind]));
+    ASSERT_TRUE(engine_->adapters().clear_gradients(ids[kind]).ok());
+  }
+  size_t next = 0;
+  for (size_t round = 0; round < 2; ++round) {
+    for (size_t kind = 0; kind < ids.size(); ++kind) {
+      engine::Pack own;
+      std::vector<float> own_dloss;
+      append_own(own, own_dloss, kind, round);
+      const auto alone = train(own, own_dloss);
+      EXPECT_TRUE(agree(back_end(), std::span(together).subspan(next, alone.size()), alone)) << "kind " << kind;
+      next += alone.size();
+    }
+  }
+  for (size_t kind = 1; kind < ids.size(); ++kind) {
+    EXPECT_TRUE(near_gradients(packed[kind - 1], gradients(ids[kind]))) << "kind " << kind;
+  }
 }
 
 TEST_P(EngineContract, TemperatureDividesTheLogits) {
@@ -274,6 +331,10 @@ TEST_P(EngineContract, AStepWithoutAGradientIsNone) {
     EXPECT_TRUE(near_lora(after.moments.second, before.moments.second, 0, 0));
     EXPECT_EQ(after.moments.step, steps);
   }
+  AdapterState broken = random_adapter(7, 3);
+  broken.tensors[0].a[0] = std::numeric_limits<float>::quiet_NaN();
+  ASSERT_TRUE(engine_->adapters().import_state(third_, broken).ok());
+  EXPECT_TRUE(engine_->training().optim_step(third_, params)->finite) << "no step broke it";
 }
 
 TEST_P(EngineContract, AStepThatDividesByZeroSaysSoAndOthersAreUntouched) {

@@ -132,14 +132,14 @@ void Adapter::assign(const AdapterState& state) {
 
 void Adapter::prepare_moments() {
   if (first_.defined()) return;
-  first_ = at::zeros({parameters_}, placement_.f32());
-  second_ = at::zeros_like(first_);
+  at::Tensor second = at::zeros({parameters_}, placement_.f32());
+  first_ = at::zeros_like(second);  // both or, without memory, none
+  second_ = std::move(second);
 }
 
 void Adapter::prepare_gradients() {
+  if (!gradients_.defined()) gradients_ = at::zeros({parameters_}, placement_.f32());
   gradients_touched_ = true;
-  if (gradients_.defined()) return;
-  gradients_ = at::zeros({parameters_}, placement_.f32());
 }
 
 void Adapter::clear_gradients() {

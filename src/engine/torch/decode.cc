@@ -49,12 +49,15 @@ int64_t slots_of(const std::vector<Owner>& owners, int64_t slot_rows) {
   return up(static_cast<size_t>(slots));
 }
 
-// Returns the rows of a slot with which the least rows are padding. Of several the most, because each slot has the
-// weights of an adapter to read.
+// What a slot costs in rows: a step reads its adapter, which takes about as long as two rows.
+constexpr int64_t kSlotCost = 2;
+
+// Returns the number of rows of a slot with which a step costs the least.
 int64_t best_slot_rows(const std::vector<Owner>& owners, size_t rows) {
+  const auto cost = [&](int64_t slot_rows) { return slots_of(owners, slot_rows) * (slot_rows + kSlotCost); };
   int64_t best = up(rows);
   for (int64_t fewer = best / 2; fewer > 0; fewer /= 2) {
-    if (slots_of(owners, fewer) * fewer < slots_of(owners, best) * best) best = fewer;
+    if (cost(fewer) < cost(best)) best = fewer;
   }
   return best;
 }
@@ -94,19 +97,25 @@ std::optional<Decode::Arrangement> Decode::arrange(std::span<const Row> rows) {
   };
   if (example != owners.end() && !std::all_of(owners.begin(), owners.end(), alike)) return std::nullopt;
 
-  const int64_t slot_rows = best_slot_rows(owners, rows.size());
-  const int64_t slots = slots_of(owners, slot_rows);
-  Arrangement result{.shape = {.rows = slots * slot_rows, .slot_rows = slot_rows}, .slots = {}};
-  if (!fit_keys(rows, result.shape)) return std::nullopt;
+  Shape shape{.slot_rows = best_slot_rows(owners, rows.size())};
+  while (true) {
+    const int64_t slots = slots_of(owners, shape.slot_rows);
+    shape.rows = slots * shape.slot_rows;
+    if (!fit_keys(rows, shape)) return std::nullopt;
+    if (example == owners.end()) break;
+    shape.adapters = slots_for(*example->first, slots);
+    if (shape.adapters != nullptr) break;
+    if (shape.slot_rows >= up(rows.size())) return std::nullopt;
+    shape.slot_rows *= 2;  // fewer slots, which need less memory
+  }
+  Arrangement result{shape, {}};
   for (const auto& [adapter, of_adapter] : owners) {
     for (size_t i = 0; i < of_adapter.size(); ++i) {
-      if (i % static_cast<size_t>(slot_rows) == 0) result.slots.push_back({adapter, {}});
+      if (i % static_cast<size_t>(shape.slot_rows) == 0) result.slots.push_back({adapter, {}});
       result.slots.back().rows.push_back(of_adapter[i]);
     }
   }
-  if (example == owners.end()) return result;
-  result.shape.adapters = slots_for(*example->first, slots);
-  return result.shape.adapters == nullptr ? std::nullopt : std::optional(std::move(result));
+  return result;
 }
 
 // Sets the number of blocks of the KV cache. Returns false if most of the keys would be padding.
@@ -222,7 +231,10 @@ at::Tensor Decode::capture(Step& step) {
         make_graph_capture_(transformer_.placement(), sibling == steps_.end() ? nullptr : sibling->graph.get());
     step.graph->capture([this, &step] { step.logits = compute(step); });
     step.graph->replay();
-    if (!agree(step.logits, want)) problem_ = "its results differ from those of single operations";
+    if (!agree(step.logits, want)) {
+      problem_ = "its results differ from those of single operations";
+      want = compute(step);  // writes the keys and values again
+    }
   } catch (const std::exception& error) {
     problem_ = error.what();
     problem_ = problem_.substr(0, problem_.find('\n'));

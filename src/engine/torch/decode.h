@@ -75,7 +75,7 @@ class Decode {
     Shape shape;
     std::vector<Slot> slots;  // without adapters one with all rows
   };
-  // Divides the rows among slots with the least padding. Returns nullopt if there is too much, or no room for slots.
+  // Divides the rows among slots. Returns nullopt if there would be too much padding, or no room for slots.
   std::optional<Arrangement> arrange(std::span<const Row> rows);
   bool fit_keys(std::span<const Row> rows, Shape& shape) const;
   LoraSlots* slots_for(const Adapter& example, int64_t count);  // null: they would be too large

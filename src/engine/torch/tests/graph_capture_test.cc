@@ -2,6 +2,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include <ATen/ops/cat.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
@@ -50,7 +51,7 @@ class GraphCaptureTest : public ::testing::Test {
     const auto files = TensorFiles::open_model(directory_ / "model").value();
     const ModelSpec spec = load_model_spec(directory_ / "model").value();
     Weights weights = load_weights(spec, FileSource(*files), placement_).value();
-    final_norm_ = weights.final_norm;
+    norms_ = {weights.final_norm, weights.blocks[0].attention_norm};
     transformer_.emplace(spec, std::move(weights), placement_);
     cache_.emplace(spec, placement_, int64_t{1} << 20);
     ASSERT_TRUE(cache_->pool().extend(held_, 1));
@@ -60,13 +61,24 @@ class GraphCaptureTest : public ::testing::Test {
     const Decode::Row row{nullptr, 7, &held_};
     return decode.step({&row, 1});
   }
+  // Those of the token.
+  at::Tensor keys_and_values() const {
+    std::vector<at::Tensor> all;
+    for (int layer = 0; layer < transformer_->spec().layers; ++layer) {
+      const auto [k, v] = cache_->read(layer, to_device(std::vector<int64_t>{KvCache::slot(held_, 0)}, placement_));
+      all.insert(all.end(), {k, v});
+    }
+    return at::cat(all);
+  }
   void expect_one_ordinary_step_and_no_more(Decode& decode) {
     const c10::NoGradGuard no_graph;
     Decode good(*transformer_, *cache_, make_graph_capture);
     const at::Tensor want = step(good)->clone();
+    const at::Tensor keys = keys_and_values();
     const auto first = step(decode);
     ASSERT_TRUE(first.has_value());
     EXPECT_TRUE(first->equal(want));
+    EXPECT_TRUE(keys_and_values().equal(keys));
     EXPECT_NE(decode.problem(), "");
     EXPECT_FALSE(step(decode).has_value());
     EXPECT_EQ(good.problem(), "");
@@ -75,7 +87,7 @@ class GraphCaptureTest : public ::testing::Test {
 
   TempDir directory_;
   Placement placement_;
-  at::Tensor final_norm_;
+  std::vector<at::Tensor> norms_;  // the last one, and that before the first keys and values
   std::optional<Transformer> transformer_;
   std::optional<KvCache> cache_;
   BlockPool::Sequence held_;
@@ -89,10 +101,12 @@ TEST_F(GraphCaptureTest, CaptureFailsThenTheStepIsRightAndLaterOnesAreOrdinary) 
 }
 
 TEST_F(GraphCaptureTest, CaptureIsWrongThenTheStepIsRightAndLaterOnesAreOrdinary) {
-  Decode decode(*transformer_, *cache_,
-                [this](const Placement&, const GraphCapture*) { return std::make_unique<WrongCapture>(final_norm_); });
-  expect_one_ordinary_step_and_no_more(decode);
-  EXPECT_EQ(decode.problem(), "its results differ from those of single operations");
+  for (const at::Tensor& norm : norms_) {
+    Decode decode(*transformer_, *cache_,
+                  [&norm](const Placement&, const GraphCapture*) { return std::make_unique<WrongCapture>(norm); });
+    expect_one_ordinary_step_and_no_more(decode);
+    EXPECT_EQ(decode.problem(), "its results differ from those of single operations");
+  }
 }
 
 }  // namespace

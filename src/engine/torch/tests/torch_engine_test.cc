@@ -3,7 +3,12 @@
 #include "engine/torch/torch_engine.h"
 
 #include <cmath>
+#include <cstring>
+#include <new>
+#include <optional>
+#include <utility>
 
+#include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -12,6 +17,33 @@
 
 namespace tuft::engine {
 namespace {
+
+// While it exists, libtorch gets memory `count` times, and once none.
+class MemoryRunsOut final : public c10::Allocator {
+ public:
+  explicit MemoryRunsOut(int count) : left_(count) { c10::SetCPUAllocator(this, kPriority); }
+  ~MemoryRunsOut() override { c10::SetCPUAllocator(&all_, kPriority); }
+  MemoryRunsOut(const MemoryRunsOut&) = delete;
+  MemoryRunsOut& operator=(const MemoryRunsOut&) = delete;
+  bool happened() const { return left_ < 0; }
+
+#if TUFT_TORCH_VERSION >= 20300
+  c10::DataPtr allocate(size_t bytes) override { return take(bytes); }
+  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
+#else
+  c10::DataPtr allocate(size_t bytes) const override { return take(bytes); }
+#endif
+
+ private:
+  c10::DataPtr take(size_t bytes) const {
+    if (left_-- == 0) throw std::bad_alloc();
+    return all_.allocate(bytes);
+  }
+
+  static constexpr uint8_t kPriority = 1;
+  c10::Allocator& all_ = *c10::GetDefaultCPUAllocator();
+  mutable int left_;
+};
 
 class TorchEngineTest : public ::testing::Test {
  protected:
@@ -40,11 +72,15 @@ class TorchEngineTest : public ::testing::Test {
     EXPECT_TRUE((*engine)->adapters().create(id_, state).ok());
     return std::move(*engine);
   }
-  std::vector<float> train(Engine& engine) {
+  Pack pack_of() const {
     Pack pack;
     pack.tokens = tokens_;
     pack.segments = {{id_, 0, 25}, {id_, 25, 40}};
     for (int row = 0; row < 39; ++row) pack.targets.push_back({row, tokens_[static_cast<size_t>(row) + 1]});
+    return pack;
+  }
+  std::vector<float> train(Engine& engine) {
+    const Pack pack = pack_of();
     std::vector<float> logprobs(pack.targets.size());
     EXPECT_TRUE(engine.training().forward(pack, true, logprobs).ok());
     EXPECT_TRUE(engine.training().backward(std::vector<float>(logprobs.size(), -1.0F)).ok());
@@ -95,6 +131,39 @@ TEST_F(TorchEngineTest, ActivationsOverTheLimitThenTheSameGradients) {
     const auto limited = make({.activation_bytes_max = limit});
     EXPECT_LT(distance(train(*limited), logprobs), 1e-6) << limit;
     EXPECT_LT(distance(gradients(*limited), gradients(*kept)), 1e-5) << limit;
+  }
+}
+
+TEST_F(TorchEngineTest, MemoryRunsOutAnywhereThenThePassAndTheStepCanBeRepeated) {
+  const auto kept = make();
+  train(*kept);
+  const auto engine = make({.activation_bytes_max = 30'000});  // some blocks are recomputed
+  ASSERT_TRUE(engine->adapters().mark_gradients(id_).ok());
+  const Pack pack = pack_of();
+  std::vector<float> logprobs(pack.targets.size());
+  const std::vector<float> dloss(pack.targets.size(), -1.0F);
+  int failures = 0;
+  for (bool again = true; again; ++failures) {
+    std::optional<MemoryRunsOut> memory(failures);
+    Status status = engine->training().forward(pack, true, logprobs);
+    if (status.ok()) status = engine->training().backward(dloss);
+    again = memory->happened();
+    memory.reset();
+    ASSERT_EQ(status.ok(), !again);
+    if (!again) break;
+    ASSERT_EQ(status.error().code, ErrorCode::kResourceExhausted) << status.error().message;
+    ASSERT_TRUE(engine->adapters().restore_gradients(id_).ok()) << failures;
+    ASSERT_EQ(engine->training().optim_step(id_, {}).value().step, 0) << failures;
+  }
+  EXPECT_GT(failures, 100);
+  EXPECT_LT(distance(gradients(*engine), gradients(*kept)), 1e-5);
+  for (int failures_of_step = 0;; ++failures_of_step) {
+    std::optional<MemoryRunsOut> memory(failures_of_step);
+    const auto report = engine->training().optim_step(id_, {});
+    if (memory->happened()) continue;
+    memory.reset();
+    ASSERT_TRUE(report.ok()) << report.error().message;
+    break;
   }
 }
 
