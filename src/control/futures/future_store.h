@@ -157,9 +157,9 @@ class FutureStore {
   // after the next restart.
   static Result<FutureSnapshot> outcome_of(FutureSnapshot snapshot);
   void deliver_locked(Future& future) TUFT_REQUIRES(mutex_);
-  // Returns a future with what the record says of its operation.
-  FuturePtr future_of(FutureRecord record) const;
-  void restore_locked(FutureRecord record) TUFT_REQUIRES(mutex_);
+  // Returns a future with what the record says of its operation, and takes that out of the record.
+  FuturePtr future_of(FutureRecord& record) const;
+  void restore_locked(FutureRecord& record) TUFT_REQUIRES(mutex_);
   void store_settled(const FutureRecord& record);  // what a restart made of it
   // Makes a pending future known, and begins its span below `trace`.
   void begin_locked(const FuturePtr& future, const telemetry::SpanContext& trace) TUFT_REQUIRES(mutex_);

@@ -18,13 +18,13 @@ void FutureStore::restore(RestorePlan& plan) {
       finished_.remember_gone(record.request, record.user, std::make_shared<const Error>(record.error));
       feeds_.lost(record.user, record.request, record.keys, clock_.wall());
     }
-    for (FutureRecord& record : plan.futures) restore_locked(std::move(record));
+    for (FutureRecord& record : plan.futures) restore_locked(record);
     evict_over_budget_locked(evicted);
   }
   finish_evicting(std::move(evicted));
 }
 
-FuturePtr FutureStore::future_of(FutureRecord record) const {
+FuturePtr FutureStore::future_of(FutureRecord& record) const {
   auto future = std::make_shared<Future>();
   future->request = std::move(record.request);
   future->user = std::move(record.user);
@@ -36,18 +36,14 @@ FuturePtr FutureStore::future_of(FutureRecord record) const {
   return future;
 }
 
-void FutureStore::restore_locked(FutureRecord record) {
-  const std::optional<int64_t> apart = record.apart;
-  const FutureSnapshot::State state = record.state;
-  std::shared_ptr<const FutureValue> value = std::move(record.value);
-  Error error = std::move(record.error);
-  const FuturePtr future = future_of(std::move(record));
+void FutureStore::restore_locked(FutureRecord& record) {
+  const FuturePtr future = future_of(record);
   future->finished_ = future->created;
-  future->state_ = state;
-  future->lies_apart_ = apart.has_value();
-  future->result_bytes_ = apart.value_or(value == nullptr ? 0 : bytes_of(*value));
-  future->value_ = std::move(value);
-  future->error_ = std::move(error);
+  future->state_ = record.state;
+  future->value_ = std::move(record.value);
+  future->lies_apart_ = record.apart.has_value();
+  future->result_bytes_ = record.apart.value_or(future->value_ == nullptr ? 0 : bytes_of(*future->value_));
+  future->error_ = std::move(record.error);
   if (!by_request_.emplace(future->request, future).second) return;
   if (!future->key_.empty() && !by_key_.emplace(future->key_, future).second) future->key_.clear();
   finished_.add(future);
@@ -56,7 +52,8 @@ void FutureStore::restore_locked(FutureRecord record) {
 }
 
 FuturePtr FutureStore::take_in(const FutureRecord& record) {
-  FuturePtr future = future_of(record);
+  FutureRecord taken = record;
+  FuturePtr future = future_of(taken);
   future->keys.request = record.request;
   future->created_wall = clock_.wall();
   {

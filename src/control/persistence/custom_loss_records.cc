@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "control/persistence/record_text.h"
 #include "control/types/whole_number.h"
 
 namespace tuft::control {
@@ -23,7 +24,7 @@ std::string to_json(const CustomLossRecord& record) {
   json["session_id"] = record.session.str();
   json["inputs"] = std::move(inputs);
   json["graph"] = record.graph;
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return text_of(json);
 }
 
 // The JSON library throws for wrong types and for missing keys.

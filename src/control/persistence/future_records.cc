@@ -18,11 +18,6 @@ using simdjson::dom::element;
 
 constexpr std::string_view kProtobufMark = "__tuft_proto__";
 
-template <typename T>
-Json json_or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
 const char* protobuf_kind(OperationType operation) {
   return operation == OperationType::kSample ? "sample_response" : "forward_backward_output";
 }

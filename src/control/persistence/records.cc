@@ -15,11 +15,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 template <typename T>
-Json optional_json(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
-template <typename T>
 std::optional<T> optional_value(const Json& json, const char* key) {
   const auto found = json.find(key);
   if (found == json.end() || found->is_null()) return std::nullopt;
@@ -130,7 +125,7 @@ std::string to_json(const RunRecord& record) {
   ours["restore_point"] = ref_json(record.restore_point);
   ours["restore_with_optimizer"] = record.restore_with_optimizer;
   ours["restore_future_id"] = record.restore_number;
-  ours["restore_seq_id"] = optional_json(record.restore_seq_id);
+  ours["restore_seq_id"] = json_or_null(record.restore_seq_id);
   ours["restore_lacks_gradient"] = record.restore_lacks_gradient;
   ours["weights_changed"] = record.weights_changed;
   ours["gradient_pending"] = record.gradient_pending;

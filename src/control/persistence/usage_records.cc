@@ -77,7 +77,7 @@ std::string to_json(const AuditRecord& record) {
   json["owner_id"] = event.owner.str();
   json["session_id"] = event.session ? Json(event.session->str()) : Json(nullptr);
   json["training_run_id"] = event.run ? Json(event.run->str()) : Json(nullptr);
-  json["tinker_path"] = event.tinker_path ? Json(*event.tinker_path) : Json(nullptr);
+  json["tinker_path"] = json_or_null(event.tinker_path);
   json["purpose"] = event.purpose;
   return text_of(json);
 }
