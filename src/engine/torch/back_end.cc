@@ -5,7 +5,6 @@
 #include <string_view>
 #include <utility>
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 #include <c10/core/GradMode.h>
 
@@ -24,11 +23,9 @@ int64_t activation_bytes(const Placement& placement, const TorchOptions& options
   return free ? *free / 4 : kActivationBytesUnknown;
 }
 
-// Copies to memory that the device can write to, several times as fast as to ordinary memory.
-at::Tensor to_host(const at::Tensor& on_device) {
-  if (!on_device.is_cuda()) return on_device.contiguous();
-  at::Tensor host =
-      at::empty(on_device.sizes(), at::TensorOptions().dtype(on_device.scalar_type()).pinned_memory(true));
+at::Tensor to_host(const at::Tensor& on_device, const Placement& placement) {
+  if (!placement.is_cuda()) return on_device.contiguous();
+  at::Tensor host = host_empty(on_device.sizes(), on_device.scalar_type(), placement);
   host.copy_(on_device);
   return host;
 }
@@ -137,7 +134,7 @@ void BackEnd::send_logits(std::span<const WantedRow> wanted, std::span<Sequence*
     at::Tensor logits = transformer_.logits(normed);
     const at::Tensor delta = LoraPlan(owners, placement).delta(normed, LoraSite::kHead, 0);
     if (delta.defined()) logits += delta;
-    const at::Tensor host = to_host(logits);
+    const at::Tensor host = to_host(logits, placement);
     const float* from = host.data_ptr<float>();
     std::vector<LogitsRow> sent;
     for (const WantedRow& want : some) {
@@ -158,7 +155,7 @@ bool BackEnd::decode(std::span<const Feed> feeds, std::span<Sequence* const> fed
   const auto logits = decode_->step(rows);
   if (!logits) return false;
   ++captured_steps_;
-  const at::Tensor host = to_host(logits->narrow(0, 0, static_cast<int64_t>(rows.size())));
+  const at::Tensor host = to_host(logits->narrow(0, 0, static_cast<int64_t>(rows.size())), transformer_.placement());
   const float* from = host.data_ptr<float>();
   const auto vocab = static_cast<size_t>(model().vocab_size);
   for (size_t i = 0; i < feeds.size(); ++i) fed[i]->kv.commit(feeds[i].tokens);

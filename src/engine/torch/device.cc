@@ -61,13 +61,8 @@ std::string device_name(const c10::Device& device) {
   return known ? std::string(text.data()) : std::string();
 }
 
-// A copy from ordinary memory waits for all work launched before; one from pinned memory is launched like that work.
 at::Tensor host_empty(at::IntArrayRef sizes, at::ScalarType type, const Placement& placement) {
   return at::empty(sizes, at::TensorOptions().dtype(type).pinned_memory(placement.is_cuda()));
-}
-
-at::Tensor upload(const at::Tensor& host, const Placement& placement) {
-  return host.to(placement.device, host.scalar_type(), true);
 }
 
 namespace {
@@ -76,7 +71,7 @@ template <typename Number>
 at::Tensor copy_to_device(const std::vector<Number>& values, at::ScalarType type, const Placement& placement) {
   const at::Tensor host = host_empty({static_cast<int64_t>(values.size())}, type, placement);
   std::copy(values.begin(), values.end(), host.data_ptr<Number>());
-  return upload(host, placement);
+  return host.to(placement.device, type, true);
 }
 
 }  // namespace

@@ -89,7 +89,8 @@ at::Tensor Transformer::embed(const Batch& batch) const {
 
 at::Tensor Transformer::norm(const at::Tensor& x, const at::Tensor& weight) const {
 #if TUFT_TORCH_VERSION >= 20400
-  return at::rms_norm(x, weight.sizes(), weight, spec_.rms_norm_eps);
+  if (weight.dim() == 1) return at::rms_norm(x, weight.sizes(), weight, spec_.rms_norm_eps);
+  return at::rms_norm(x, {x.size(-1)}, {}, spec_.rms_norm_eps) * weight;
 #else
   return x * at::rsqrt(x.square().mean({-1}, true) + spec_.rms_norm_eps) * weight;
 #endif
@@ -97,13 +98,7 @@ at::Tensor Transformer::norm(const at::Tensor& x, const at::Tensor& weight) cons
 
 at::Tensor Transformer::rotate(const at::Tensor& x, const at::Tensor& weight, const Batch& batch) const {
   at::Tensor wide = x.to(at::kFloat);
-  if (weight.defined()) {
-#if TUFT_TORCH_VERSION >= 20400
-    wide = at::rms_norm(wide, {spec_.head_dim}, {}, spec_.rms_norm_eps) * weight;
-#else
-    wide = wide * at::rsqrt(wide.square().mean({-1}, true) + spec_.rms_norm_eps) * weight;
-#endif
-  }
+  if (weight.defined()) wide = norm(wide, weight);
   // Number i of the first half and number i of the second half are the coordinates of a point.
   const at::Tensor points = wide.view({x.size(0), x.size(1), 2, spec_.head_dim / 2});
   return at::addcmul(points * batch.cosines, points.flip({2}), batch.sines).to(placement_.activations).flatten(2);

@@ -79,7 +79,9 @@ class Transformer {
   int64_t activation_bytes() const;
 
  private:
-  at::Tensor norm(const at::Tensor& x, const at::Tensor& weight) const;  // f32 to f32, over the last dimension
+  // Takes f32 and returns it. Over the last dimension, with a weight for each of its elements, or for each head and
+  // element.
+  at::Tensor norm(const at::Tensor& x, const at::Tensor& weight) const;
   // Takes queries and keys, [rows, heads + kv_heads, head_dim]; `weight` is that of QK-norm.
   at::Tensor rotate(const at::Tensor& x, const at::Tensor& weight, const Batch& batch) const;
   at::Tensor attend(int layer, const at::Tensor& qkv, const Batch& batch) const;
