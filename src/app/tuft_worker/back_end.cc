@@ -45,7 +45,7 @@ Result<std::unique_ptr<engine::Engine>> make_torch(const WorkerFlags& flags, eng
   options.device = flags.device;
   options.threads = flags.threads;
   options.weights_dtype = dtype;
-  options.capture_decode = flags.cuda_graphs;
+  options.capture_decode = flags.cuda_graphs && flags.device != "cpu";
   options.plan_kv = [&](const engine::ModelSpec& model, int64_t kv_bytes_per_token) {
     DeviceMemory device = device_memory(flags);
     device.kv_bytes_per_token = kv_bytes_per_token;

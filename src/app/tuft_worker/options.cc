@@ -86,7 +86,7 @@ void add_worker_flags(CLI::App& app, WorkerFlags& flags) {
       ->check(CLI::Range(1, 99));
   app.add_option("--backend", flags.backend, "native or torch")->check(CLI::IsMember({"native", "torch"}));
   app.add_option("--device", flags.device, "cpu; with the torch back end also cuda or cuda:N");
-  app.add_option("--cuda-graphs", flags.cuda_graphs, "on a GPU, capture decode steps as CUDA graphs");
+  app.add_option("--cuda-graphs", flags.cuda_graphs, "on a GPU, capture decode steps as CUDA graphs (default: true)");
   app.add_option("--weights-dtype", flags.weights_dtype, "auto, f32 or bf16");
   app.add_option("--log-level", flags.log_level, "debug, info, warning or error");
   app.add_option("--log-format", flags.log_format, "text or json");

@@ -46,7 +46,7 @@ struct WorkerFlags {
   int training_share = 50;               // percent
   std::string backend = "native";
   std::string device = "cpu";
-  bool cuda_graphs = false;
+  bool cuda_graphs = true;  // on a GPU
   std::string weights_dtype = "auto";
   std::string log_level = "info";
   std::string log_format = "text";

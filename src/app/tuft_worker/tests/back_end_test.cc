@@ -4,6 +4,9 @@
 
 #include "base/testing/temp_dir.h"
 #include "engine/init_model.h"
+#ifdef TUFT_TORCH
+#include "engine/torch/torch_engine.h"
+#endif
 
 namespace tuft::app {
 namespace {
@@ -52,9 +55,22 @@ TEST_F(BackEndTest, TorchOnTheCpuIsAvailableIfBuiltIn) {
   flags_.backend = "torch";
   const auto engine = make();
   ASSERT_TRUE(engine.ok()) << engine.error().message;
-  EXPECT_EQ((*engine)->kv_usage().limit, 100 * 64 * 2 * 4 * 16);
+  EXPECT_EQ((*engine)->decoding().kv_usage().limit, 100 * 64 * 2 * 4 * 16);
   flags_.device = "cuda:99";
   EXPECT_EQ(make().error().reason, "device");
+}
+
+// They would cost a CPU the padding, and gain nothing.
+TEST_F(BackEndTest, CudaGraphsAreOnButNotOnACpu) {
+  EXPECT_TRUE(flags_.cuda_graphs);
+  flags_.backend = "torch";
+  const auto engine = make();
+  ASSERT_TRUE(engine.ok()) << engine.error().message;
+  engine::DecodeEngine& decoding = (*engine)->decoding();
+  const std::vector<int32_t> token = {1};
+  const engine::Feed feed{decoding.open(std::nullopt, 0).value(), token, 1};
+  ASSERT_TRUE(decoding.step({&feed, 1}, [](auto) {}).ok());
+  EXPECT_EQ(engine::torch_captured_steps(**engine), 0);
 }
 #else
 TEST_F(BackEndTest, TorchNotBuiltInThenTheErrorNamesTheRemedy) {
