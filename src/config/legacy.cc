@@ -13,12 +13,12 @@ struct LegacyKey {
 };
 
 constexpr std::string_view kThreads =
-    "has no effect: one process serves the model on the cores that `threads` gives it";
+    "has no effect: `workers` says how many workers serve the model, each on one device or on `threads` cores";
 constexpr std::string_view kLoraTargets =
     "has no effect: the client chooses the targets (train_attn, train_mlp, train_unembed of "
     "create_lora_training_client)";
 constexpr std::string_view kFsdp =
-    "has no effect: there is one training back end and no ranks; `threads` sets its cores";
+    "has no effect: `backend` chooses the engine, and it has no ranks; `threads` sets its cores";
 constexpr std::string_view kAdapterSlots =
     "has no effect: adapters of any rank up to max_lora_rank are made on request";
 constexpr std::string_view kEngineDefault = "has no effect: each request has its own value";

@@ -9,7 +9,7 @@ from test_coming_from import listed, names_in
 PAGE = ROOT / "docs/operations.md"
 METRIC = re.compile(r"(?:tuft|hw|otel|gen_ai|http|system|process|target)_[a-z0-9_]+|[a-z_]+_(?:milliseconds|count|processed_total)")
 DOTTED = re.compile(r"[a-z_0-9]+(?:\.[a-z_A-Z0-9]+)+")
-SECTIONS = ("limits", "telemetry", "persistence", "tls", "console")
+SECTIONS = ("limits", "telemetry", "persistence", "tls", "console", "join")
 # Of others: Prometheus' own series, and what libraries are called on the machine.
 FOREIGN = {"target_info", "libamd_smi.so", "librocm_smi64.so"}
 
