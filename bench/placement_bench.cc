@@ -307,7 +307,6 @@ json sampled(Plane& plane, Sweep sweep) {
 json sweeps_of(Plane& plane) {
   control::TrainingController& training = *plane.training;
   return {{"placement", sampled(plane, [&] { training.placement().sweep(); })},
-          {"restorer", sampled(plane, [&] { training.restorer().sweep(); })},
           {"executor", sampled(plane, [&] { training.executor().sweep(); })},
           {"activity", sampled(plane, [&] { training.activity().sweep(); })}};
 }

@@ -6,8 +6,7 @@ import subprocess
 import measure
 
 WORKERS, RUNS = 1_000, 100_000
-SWEEPS = {"placement": "RunPlacement", "restorer": "RunRestorer",
-          "executor": "RunExecutor", "activity": "ActivityLog, once a minute"}
+SWEEPS = {"placement": "RunPlacement", "executor": "RunExecutor", "activity": "ActivityLog, once a minute"}
 
 
 def sample(program):
@@ -74,4 +73,4 @@ def report(samples):
                f"{each_250_ms / 250:.0%} of one core while nothing happens. The runs are those of "
                "100 users; a run's bytes include what its session and its answered create_model leave.",
                "Expected before the first run: 120 us a decision with 1,000 workers, because each one is looked at; 10 to "
-               "15 ms for a sweep of RunPlacement or RunRestorer; 2 to 3 KB a run."])
+               "15 ms for a sweep that looks at all runs; 2 to 3 KB a run."])

@@ -317,7 +317,6 @@ class ControlPlaneImpl final : public ControlPlane {
     training_->drain().sweep();
     training_->resumption().sweep();
     training_->placement().sweep();
-    training_->restorer().sweep();
     training_->executor().sweep();
     training_->activity().sweep();
     sampling_->adapters().sweep();

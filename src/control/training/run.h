@@ -204,6 +204,15 @@ struct Run {
     return journal.is_long() && weights_changed && !gradient_pending && now >= drain_not_before && !closed && !broken;
   }
 
+  // RunTable::take_attended() returns it.
+  bool attended TUFT_GUARDED_BY(mutex) = false;
+  // Returns whether nothing happens to the run until a client, its session or its worker does something.
+  bool is_at_rest_locked() const TUFT_REQUIRES(mutex) {
+    const bool is_at_work = running != nullptr || !log.empty() || ending || hopes || restoring_incarnation > 0;
+    const bool is_restored = broken || !created || adapter_incarnation >= backend()->actor().incarnation();
+    return closed || (!is_at_work && is_restored);
+  }
+
   // Sizes of the newest checkpoints: the expected sizes of the next ones. 0: not known.
   int64_t training_bytes TUFT_GUARDED_BY(mutex) = 0;
   int64_t sampler_bytes TUFT_GUARDED_BY(mutex) = 0;

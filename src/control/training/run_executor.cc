@@ -61,6 +61,7 @@ void RunExecutor::enqueue(const RunPtr& run, const OperationPtr& operation) {
     if (!closed && insertion != Insertion::kPassed) {
       operation->is_timed = true;
       run->step_clock.placed(operation->placed);
+      runs_.attend_locked(run);
     }
     next = run->log.next_seq_id();
   }
@@ -175,6 +176,7 @@ bool RunExecutor::execute_first(const RunPtr& run, const OperationPtr& operation
     MutexLock lock(run->mutex);
     if (run->closed || run->running != nullptr) return false;
     run->running = operation;
+    runs_.attend_locked(run);
     operation->is_timed = true;
     run->step_clock.placed(operation->placed);
     run->step_clock.started(operation->placed);
@@ -331,7 +333,10 @@ void RunExecutor::close(const RunPtr& run, const Error& why) {
 }
 
 void RunExecutor::sweep() {
-  for (const RunPtr& run : runs_.all()) sweep_run(run);
+  for (const RunPtr& run : runs_.take_attended()) {
+    sweep_run(run);
+    runs_.still_attend(run);
+  }
 }
 
 // Returns since when the run's worker has not held its adapter; 0: it holds it, or it is restored there.
@@ -351,8 +356,6 @@ void RunExecutor::sweep_run(const RunPtr& run) {
   int64_t missing = 0;
   {
     MutexLock lock(run->mutex);
-    const bool idle = run->log.empty() && !run->ending;
-    if (idle) return;
     if (run->log.has_gap()) {
       given_up = run->log.give_up_gap(now - limits_.gap_timeout_seconds * kSecond, &missing);
     }

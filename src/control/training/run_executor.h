@@ -58,8 +58,8 @@ class RunExecutor {
   // `handler` executes operations of these types. An operation that creates its run goes to the handler of
   // kCreateModel, whatever its type.
   void set_handler(std::initializer_list<OperationType> types, OperationHandler& handler);
-  // `idle` is called after each operation of a run, before one where the run is to be saved, and for each busy run in
-  // sweep(), without a lock.
+  // `idle` is called after each operation of a run, before one where the run is to be saved, and for each attended run
+  // in sweep(), without a lock.
   void on_idle(std::function<void(const RunPtr&)> idle) { idle_ = std::move(idle); }
 
   // Takes in an admitted operation. It fails if the run has ended, or if its seq_id is used up ("seq_id_passed").
@@ -80,7 +80,8 @@ class RunExecutor {
   // Removes the run from the table and fails the operations in its log. The adapter stays in the worker.
   void close(const RunPtr& run, const Error& why);
 
-  // Fails operations that have waited limits.gap_timeout_seconds for a missing seq_id, or kWorkerWait for a worker.
+  // Goes on with the attended runs (run_table.h). Fails operations that have waited limits.gap_timeout_seconds for a
+  // missing seq_id, or kWorkerWait for a worker.
   void sweep();
   // Fails all operations in the logs. Call after FutureStore::shut_down().
   void shut_down();

@@ -53,6 +53,7 @@ void RunExpiry::begin(const RunPtr& run, SessionEnd why) {
     run->leaves_until = 0;
     run->ending = RunEnding{.why = why, .saves = parts_.limits.save_before_expiry};
     left = run->log.drain();
+    parts_.runs.attend_locked(run);
   }
   parts_.runs.uncount(*run);
   parts_.executor.fail(run, left,

@@ -72,6 +72,10 @@ void RunRestorer::restore_run(const RestoredRun& restored) {
   }
   const RunPtr run = run_of(restored, *model, (*model)->for_training(clock_.monotonic()));
   if (!runs_.restore(run)) return;
+  {
+    MutexLock lock(run->mutex);
+    runs_.attend_locked(run);
+  }
   run->backend()->instruments().add_model(1);
   expiry_.end_without_session(run);
 }
@@ -86,10 +90,6 @@ void RunRestorer::on_worker_ready(const ModelBackendPtr& backend, uint64_t incar
 void RunRestorer::on_moved(const RunPtr& run) {
   const ModelBackendPtr& worker = run->backend();
   create_adapter(run, worker, worker->actor().incarnation(), std::make_shared<RestoreRound>(worker->name()));
-}
-
-void RunRestorer::sweep() {
-  for (const RunPtr& run : runs_.all()) go_on(run);
 }
 
 void RunRestorer::go_on(const RunPtr& run) {
@@ -115,6 +115,7 @@ void RunRestorer::create_adapter(const RunPtr& run, const ModelBackendPtr& worke
     if (needed && !worker->is_cleared(incarnation)) return;  // on_worker_ready() follows
     if (needed) {
       run->restoring_incarnation = incarnation;
+      runs_.attend_locked(run);
       run->broken.reset();
     }
   }

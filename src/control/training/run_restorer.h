@@ -76,10 +76,8 @@ class RunRestorer {
   // The run has moved to another worker, which serves: restores its adapter there and goes on with it.
   void on_moved(const RunPtr& run);
 
-  // Restores the runs that on_worker_ready() missed: their adapter was created in a life of the worker that ended
-  // before its answer was handled here, or their restore was cut off, or they executed an operation, which may save
-  // them.
-  void sweep();
+  // Restores the run if on_worker_ready() missed it: its adapter was created in a life of the worker that ended before
+  // its answer was handled here, or its restore was cut off, or it executed an operation, which may save it.
   void go_on(const RunPtr& run);
 
  private:

@@ -1,6 +1,7 @@
 #include "control/training/run_table.h"
 
 #include <string>
+#include <utility>
 
 #include "control/accounts/quota.h"
 
@@ -106,6 +107,24 @@ RunPtr RunTable::of_any_user(const RunId& run) const {
   MutexLock lock(mutex_);
   const auto found = runs_.find(run);
   return found == runs_.end() ? nullptr : found->second;
+}
+
+void RunTable::attend_locked(const RunPtr& run) {
+  if (run->attended) return;
+  run->attended = true;
+  MutexLock lock(mutex_);
+  attended_.push_back(run);
+}
+
+std::vector<RunPtr> RunTable::take_attended() {
+  MutexLock lock(mutex_);
+  return std::exchange(attended_, {});
+}
+
+void RunTable::still_attend(const RunPtr& run) {
+  MutexLock of_run(run->mutex);
+  run->attended = false;
+  if (!run->is_at_rest_locked()) attend_locked(run);
 }
 
 std::vector<RunPtr> RunTable::all() const {

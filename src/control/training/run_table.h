@@ -46,6 +46,13 @@ class RunTable {
 
   // Returns the run, whoever it belongs to, also one whose session ends; null if there is none. Not for clients.
   RunPtr of_any_user(const RunId& run) const;
+  // The sweep looks only at runs that are attended, so that a run at rest costs it nothing. Whoever ends the rest of a
+  // run (Run::is_at_rest_locked()) calls this, under the same lock.
+  void attend_locked(const RunPtr& run) TUFT_REQUIRES(run->mutex);
+  // Returns the attended runs. The caller gives each of them back with still_attend().
+  std::vector<RunPtr> take_attended();
+  // The run stays attended unless it is at rest.
+  void still_attend(const RunPtr& run);
   // Returns all runs, for lists. They include runs whose session ends.
   std::vector<RunPtr> all() const;
   std::vector<RunPtr> of_session(const UserId& user, const SessionId& session) const;
@@ -70,6 +77,7 @@ class RunTable {
     int counted = 0;  // without those whose session ends
   };
   std::unordered_map<UserId, Tenant> tenants_ TUFT_GUARDED_BY(mutex_);  // users that have runs
+  std::vector<RunPtr> attended_ TUFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace tuft::control
