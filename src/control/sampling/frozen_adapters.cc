@@ -144,11 +144,15 @@ void FrozenAdapters::drop(const FrozenAdapterPtr& adapter) {
 
 // ---- samples
 
-const ModelBackendPtr& FrozenAdapters::choose_locked(const FrozenAdapter& adapter, const OperationKeys& keys) {
+const ModelBackendPtr& FrozenAdapters::choose_locked(const FrozenAdapter& adapter, const OperationKeys& keys,
+                                                     SampleHome* home) {
   const std::vector<ModelBackendPtr>& workers = adapter.model->workers();
   if (workers.size() == 1) return workers.front();
   const std::string& together = keys.sampler.empty() ? keys.user.str() : keys.sampler.str();
-  const size_t own = std::hash<std::string>()(together) % workers.size();
+  const bool begins = home != nullptr && !home->worker;
+  const size_t own =
+      home != nullptr && home->worker ? *home->worker : std::hash<std::string>()(together) % workers.size();
+  bool own_serves = false;
   size_t best = own;
   std::optional<int64_t> least;
   for (size_t i = 0; i < workers.size(); ++i) {
@@ -156,12 +160,14 @@ const ModelBackendPtr& FrozenAdapters::choose_locked(const FrozenAdapter& adapte
     const bool is_loaded = adapter.is_loaded(worker);
     if (!is_loaded && (!worker.serves() || adapter.files_ == nullptr)) continue;
     const DispatchQueue::Load at_worker = worker.sampling_queue().load();
-    const int64_t load = at_worker.in_flight + static_cast<int64_t>(at_worker.waiting) + (i == own ? 0 : kSpread) +
-                         (is_loaded ? 0 : 2 * kSpread);
+    const int64_t load = at_worker.in_flight + static_cast<int64_t>(at_worker.waiting) +
+                         (i == own || begins ? 0 : kSpread) + (is_loaded ? 0 : 2 * kSpread);
+    own_serves = own_serves || i == own;
     if (least && (load > *least || (load == *least && i != own))) continue;
     least = load;
     best = i;
   }
+  if (home != nullptr && least && (begins || !own_serves)) home->worker = best;
   return workers[best];
 }
 
@@ -171,7 +177,7 @@ Result<bool> FrozenAdapters::begin(const SampleOperationPtr& operation) {
   {
     MutexLock lock(mutex_);
     adapter = newest_locked(*operation);
-    worker = choose_locked(*adapter, *operation->keys);
+    worker = choose_locked(*adapter, *operation->keys, operation->home.get());
     operation->adapter = adapter;
     operation->worker = worker;
     if (adapter->dropped_) return sampler_gone();
@@ -238,7 +244,8 @@ void FrozenAdapters::load(const FrozenAdapterPtr& adapter, const OperationKeys& 
   ModelBackendPtr worker;
   {
     MutexLock lock(mutex_);
-    worker = choose_locked(*adapter, cause);
+    SampleHome nowhere;
+    worker = choose_locked(*adapter, cause, &nowhere);
     if (!begin_load_locked(*adapter, *worker)) return;
   }
   send_load(adapter, *worker, cause, trace);

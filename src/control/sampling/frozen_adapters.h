@@ -7,10 +7,10 @@
 // It is loaded again after a restart of the worker, and lost if its files do not exist then. The worker itself decides
 // which adapters it keeps in memory.
 //
-// Where a base model has several workers, each sample goes to one of them. The samples of one sampling session keep
-// together, because its prompts often begin alike and the worker has computed the beginning already, until that worker
-// has kSpread sequences more than another one. A worker that has not loaded the adapter is chosen only if it has twice
-// as many fewer, or if no other serves.
+// Where a base model has several workers, each sample goes to one of them. A sampling session begins where there is
+// least to do. Then its samples keep together, because its prompts often begin alike and the worker has computed the
+// beginning already, until that worker has kSpread sequences more than another one. A worker that has not loaded the
+// adapter is chosen only if it has twice as many fewer, or if no other serves.
 //
 // Sampling sessions and streams use adapters. An adapter is dropped with the last sampling session that uses it. An
 // adapter that only streams or nobody used stays loaded for kUnusedAdapterKept. Newer weights can supersede an adapter:
@@ -46,6 +46,11 @@ using SampleOperationPtr = std::shared_ptr<SampleOperation>;
 
 inline constexpr Nanos kUnusedAdapterKept = 300 * kSecond;
 inline constexpr int64_t kSpread = 16;
+
+// Where the samples of a sampling session keep together. Belongs to FrozenAdapters and its lock.
+struct SampleHome {
+  std::optional<size_t> worker;  // its number; nothing before the first sample
+};
 
 // Belongs to FrozenAdapters and its lock, except the public members, which never change.
 class FrozenAdapter {
@@ -183,7 +188,9 @@ class FrozenAdapters : public std::enable_shared_from_this<FrozenAdapters> {
   std::string new_worker_id_locked(const Checkpoint& checkpoint) TUFT_REQUIRES(mutex_);
   static FrozenAdapterPtr newest_locked(const SampleOperation& operation);
   FrozenAdapterPtr find_or_add_locked(const ModelPtr& model, const CheckpointPtr& checkpoint) TUFT_REQUIRES(mutex_);
-  static const ModelBackendPtr& choose_locked(const FrozenAdapter& adapter, const OperationKeys& keys);
+  // `home`: null for samples without a sampling session; those of a user keep together.
+  static const ModelBackendPtr& choose_locked(const FrozenAdapter& adapter, const OperationKeys& keys,
+                                              SampleHome* home);
   bool begin_load_locked(FrozenAdapter& adapter, ModelBackend& worker) TUFT_REQUIRES(mutex_);
   void send_load(const FrozenAdapterPtr& adapter, ModelBackend& worker, const OperationKeys& cause,
                  const telemetry::SpanContext& trace);

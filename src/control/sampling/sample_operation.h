@@ -35,8 +35,9 @@ class SampleOperation {
         memory_(std::move(memory)) {}
 
   const UserId user;
-  FrozenAdapterPtr adapter;  // FrozenAdapters replaces it by what superseded it, under its lock
-  ModelBackendPtr worker;    // that it goes to; chosen by FrozenAdapters
+  FrozenAdapterPtr adapter;          // FrozenAdapters replaces it by what superseded it, under its lock
+  ModelBackendPtr worker;            // that it goes to; chosen by FrozenAdapters
+  std::shared_ptr<SampleHome> home;  // of its sampling session; null: it has none
   const OperationKeysPtr keys;
   const std::shared_ptr<SampleSink> sink;
   const int num_samples;

@@ -283,7 +283,7 @@ Result<SamplerTable::Used> SamplerTable::use(const UserId& user, const SamplerId
       found->second.last_used = clock_.monotonic();
       found->second.turn = ++turns_;
       ++found->second.uses;
-      return Used{adapter, found->second.record.session};
+      return Used{adapter, found->second.record.session, found->second.home};
     }
   }
   return unknown(user, id);

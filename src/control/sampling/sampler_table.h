@@ -66,6 +66,7 @@ class SamplerTable {
   struct Used {
     FrozenAdapterPtr adapter;
     SessionId session;
+    std::shared_ptr<SampleHome> home;
   };
   // Returns what the user samples from, and counts it as used now. kNotFound for an unknown sampling session and
   // somebody else's (the same), and for one that is gone (with the reason).
@@ -110,6 +111,7 @@ class SamplerTable {
     Nanos last_used = 0;
     uint64_t turn = 0;  // at its last use, as a number of all uses
     uint64_t uses = 0;
+    std::shared_ptr<SampleHome> home = std::make_shared<SampleHome>();
   };
   // The sampling sessions that follow one run. The stored record of `newest` names the checkpoint of all of them.
   struct Followers {

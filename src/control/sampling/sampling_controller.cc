@@ -70,6 +70,7 @@ Result<Submitted> SamplingController::sample(const UserId& user, const Sample& r
   const auto operation = std::make_shared<SampleOperation>(
       user, std::move(used.adapter), answer.keys, std::make_shared<FutureSink>(parts_.futures, future, records_), now,
       cost, std::move(work), std::move(admission.memory));
+  operation->home = std::move(used.home);
   operation->previous = request.previous;
   SamplingTelemetry::begin(*operation, future->context);
   parts_.futures.on_cancel(*future, [weak = std::weak_ptr(operation)] {

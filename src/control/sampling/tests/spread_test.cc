@@ -39,6 +39,25 @@ TEST_F(Spread, ManySessionsUseAllWorkers) {
   EXPECT_GT(samples(1), 0U);
 }
 
+TEST_F(Spread, ASessionBeginsWhereThereIsLeastToDoAndStaysThere) {
+  const SessionId own = boot_with_session();
+  worker(0).hold_answers(true);
+  worker(1).hold_answers(true);
+  std::vector<SamplerId> of_first;
+  for (int seq = 0; seq < 16; ++seq) {
+    const SamplerId sampler = *try_sampler(own, alice, seq, model);
+    const size_t before = samples(0);
+    sample(sampler, alice);
+    if (samples(0) > before) of_first.push_back(sampler);
+  }
+  EXPECT_EQ(samples(0), 8U);
+  EXPECT_EQ(samples(1), 8U);
+  for (const SamplerId& sampler : of_first) sample(sampler, alice);
+  EXPECT_EQ(samples(0), 16U) << "they go where they began, though the other one has less to do";
+  worker(0).stop_holding();
+  worker(1).stop_holding();
+}
+
 TEST_F(Spread, TooManySamplesOfASessionGoToAnotherWorker) {
   const SessionId own = boot_with_session();
   const SamplerId sampler = *try_sampler(own, alice, 0, model);
@@ -51,14 +70,18 @@ TEST_F(Spread, TooManySamplesOfASessionGoToAnotherWorker) {
   worker(1).stop_holding();
 }
 
-TEST_F(Spread, TheWorkerOfASessionDiesThenTheOtherGoesOn) {
+TEST_F(Spread, TheWorkerOfASessionDiesThenAnotherGoesOnAndKeepsIt) {
   const SessionId own = boot_with_session();
   const SamplerId sampler = *try_sampler(own, alice, 0, model);
   wait(alice, sample(sampler, alice)).value();
-  busier().die();
+  FakeActor& first = busier();
+  FakeActor& second = &first == &worker(0) ? worker(1) : worker(0);
+  first.die();
   EXPECT_EQ(wait(alice, sample(sampler, alice))->state, FutureSnapshot::State::kReady);
-  EXPECT_EQ(samples(0), 1U);
-  EXPECT_EQ(samples(1), 1U);
+  EXPECT_EQ(second.calls_of("sample").size(), 1U);
+  first.start();
+  wait(alice, sample(sampler, alice)).value();
+  EXPECT_EQ(second.calls_of("sample").size(), 2U) << "it has computed the beginning of the prompt now";
 }
 
 TEST_F(Spread, WeightsAreLoadedIntoAnotherWorkerWhenTheirsIsGone) {
