@@ -18,6 +18,13 @@ constexpr Route observe(std::string_view pattern, Handler handler) {
           .is_work = true};
 }
 
+// A question of a chart.
+constexpr Route observe_chart(std::string_view pattern, Handler handler) {
+  Route route = observe(pattern, handler);
+  route.is_shared = true;
+  return route;
+}
+
 constexpr Route console_page(std::string_view pattern, Handler handler) {
   return {.method = Method::kGet,
           .pattern = pattern,
@@ -224,13 +231,13 @@ constexpr Route kRoutes[] = {
     observe("/api/v1/observe/whoami", handle_observe_whoami),
     observe("/api/v1/observe/overview", handle_observe_overview),
     observe("/api/v1/observe/traces", handle_observe_traces),
-    observe("/api/v1/observe/traces/histogram", handle_observe_histogram),
-    observe("/api/v1/observe/traces/series", handle_observe_series),
+    observe_chart("/api/v1/observe/traces/histogram", handle_observe_histogram),
+    observe_chart("/api/v1/observe/traces/series", handle_observe_series),
     observe("/api/v1/observe/traces/{trace_id}", handle_observe_trace),
     observe("/api/v1/observe/traces/{trace_id}/perfetto", handle_observe_perfetto),
     observe("/api/v1/observe/logs", handle_observe_logs),
     observe("/api/v1/observe/metrics", handle_observe_metrics),
-    observe("/api/v1/observe/metrics/query", handle_observe_metric),
+    observe_chart("/api/v1/observe/metrics/query", handle_observe_metric),
     observe("/api/v1/observe/metrics/exemplars", handle_observe_exemplars),
     observe("/api/v1/observe/runs", handle_observe_runs),
     observe("/api/v1/observe/runs/{run_id}", handle_observe_run),

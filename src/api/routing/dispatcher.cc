@@ -3,11 +3,14 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "api/json/error_mapping.h"
 #include "api/routing/media.h"
+#include "control/observe/observer.h"
 #include "control/types/errors.h"
 
 namespace tuft::api {
@@ -153,7 +156,7 @@ Result<Answer> Dispatcher::call_handler(Exchange& exchange, const Route& route) 
   const telemetry::ContextScope scope(exchange.trace);
   exchange.handed_at = system_clock().monotonic();
   try {
-    Result<Answer> answer = route.handler(exchange);
+    Result<Answer> answer = route.is_shared ? shared_answer(exchange, route) : route.handler(exchange);
     // The ids of a refused request are the client's claim and may belong to another user.
     if (!answer.ok()) exchange.keys = {};
     exchange.memory.clear();
@@ -162,6 +165,19 @@ Result<Answer> Dispatcher::call_handler(Exchange& exchange, const Route& route) 
   } catch (const std::exception& exception) {
     return internal_error(std::string("a handler threw: ") + exception.what());
   }
+}
+
+Result<Answer> Dispatcher::shared_answer(Exchange& exchange, const Route& route) const {
+  const bool is_operator = exchange.control.observer().is_operator(exchange.user);
+  std::string question = is_operator ? "operator " : "user ";
+  question.append(exchange.user.str()).append("\n").append(route.pattern).append("?").append(exchange.query);
+  if (std::optional<Response> known = answers_->find(question, exchange.handed_at)) return Answer(std::move(*known));
+  Result<Answer> answer = route.handler(exchange);
+  if (!answer.ok()) return answer;
+  if (auto* const response = std::get_if<Response>(&*answer)) {
+    answers_->keep(std::move(question), *response, exchange.handed_at, system_clock().monotonic());
+  }
+  return answer;
 }
 
 Result<Answer> Dispatcher::handle(Exchange& exchange, const Route& route) const {

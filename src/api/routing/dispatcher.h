@@ -17,6 +17,7 @@
 #include "api/routing/metrics_page.h"
 #include "api/routing/refused_keys.h"
 #include "api/routing/router.h"
+#include "api/routing/shared_answers.h"
 #include "api/routing/standby.h"
 #include "base/mutex.h"
 #include "control/queues/work_pool.h"
@@ -84,6 +85,7 @@ class Dispatcher {
   Result<control::UserId> authenticate(const RequestHead& head, const Route& route) const;
   BodyLimit body_limit_of(const Route& route) const;
   Result<Answer> call_handler(Exchange& exchange, const Route& route) const;
+  Result<Answer> shared_answer(Exchange& exchange, const Route& route) const;
 
   mutable Mutex control_mutex_;
   std::shared_ptr<control::ControlPlane> control_ TUFT_GUARDED_BY(control_mutex_);
@@ -95,6 +97,7 @@ class Dispatcher {
   const AskStandby standby_;
   const MetricsAccess metrics_;
   const Router router_;
+  const std::unique_ptr<SharedAnswers> answers_ = std::make_unique<SharedAnswers>();
 };
 
 }  // namespace tuft::api

@@ -47,6 +47,7 @@ struct Route {
   bool durable = false;                 // the answer waits until the state that it reports is stored durably
   ErrorShape errors = ErrorShape::kDetail;
   bool of_console = false;  // there only if the console is
+  bool is_shared = false;   // the answer may be some seconds old: see shared_answers.h
 };
 
 // Returns all routes of the server. They have static storage.

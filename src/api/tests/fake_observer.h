@@ -38,6 +38,10 @@ class FakeObserver final : public control::Observer {
     MutexLock lock(mutex_);
     return step_;
   }
+  int series_asked() const TUFT_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return series_asked_;
+  }
 
   // Gives a trace so many spans, and a page so many log records, of 1 KiB each. To be called before the server starts.
   void make_large(size_t count) { large_ = count; }
@@ -76,6 +80,7 @@ class FakeObserver final : public control::Observer {
     note(filter);
     MutexLock lock(mutex_);
     step_ = step;
+    ++series_asked_;
     telemetry_store::SpanSeries series;
     series.start = filter.time.from;
     series.step = step;
@@ -238,6 +243,7 @@ class FakeObserver final : public control::Observer {
   mutable telemetry_store::MetricQuery metric_ TUFT_GUARDED_BY(mutex_);
   mutable control::Part part_ TUFT_GUARDED_BY(mutex_);
   mutable Nanos step_ TUFT_GUARDED_BY(mutex_) = 0;
+  mutable int series_asked_ TUFT_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace tuft::api

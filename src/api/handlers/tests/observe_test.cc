@@ -139,6 +139,19 @@ TEST_F(Observe, HistogramAndSeries) {
   EXPECT_EQ(observer().step(), 30 * kSecond);
 }
 
+TEST_F(Observe, AQuestionOfAChartThatManyAskIsAnsweredOnce) {
+  constexpr int kBrowsers = 20;
+  const std::string body = ask("traces/series?from=0").body;
+  for (int i = 1; i < kBrowsers; ++i) EXPECT_EQ(ask("traces/series?from=0").body, body);
+  EXPECT_LT(observer().series_asked(), kBrowsers);  // one, unless this takes longer than a second
+  const int before = observer().series_asked();
+  EXPECT_EQ(ask("traces/series?from=0").headers.at("cache-control"), "private, no-store");
+  (void)ask("traces/series?from=0", "tml-bob");
+  (void)ask("traces/series?from=0&fn=errors");
+  EXPECT_GE(observer().series_asked(), before + 2) << "others' answers and those to other questions are others";
+  EXPECT_EQ(ask("traces/series?from=x").status, 422);
+}
+
 TEST_F(Observe, ATraceWithHostileTexts) {
   const std::string path = std::string("traces/") + FakeObserver::kTrace;
   const Json trace = json(path);
