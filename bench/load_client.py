@@ -2,6 +2,7 @@
 import array
 import http.client
 import json
+import time
 
 import server
 from suites import api_ingest
@@ -17,10 +18,16 @@ class Refused(RuntimeError):
 class Connection:
     """One connection, for one thread."""
 
+    IDLE_SECONDS = 60  # then it is opened again: the server closes what is idle for two minutes
+
     def __init__(self, running):
         self.http = http.client.HTTPConnection(running.url.removeprefix("http://"), timeout=120)
+        self.used = time.monotonic()
 
     def post(self, route, body, kind=JSON):
+        if time.monotonic() - self.used > self.IDLE_SECONDS:
+            self.http.close()
+        self.used = time.monotonic()
         headers = {"X-API-Key": server.KEY, "Content-Type": kind, "Accept": JSON}
         self.http.request("POST", "/api/v1/" + route, body if kind == PROTOBUF else json.dumps(body).encode(), headers)
         reply = self.http.getresponse()

@@ -24,6 +24,9 @@ PAGE = ["/api/v1/observe/overview", "/api/v1/observe/overview", "/api/v1/observe
             "decode_tokens_processed&fn=rate&by=worker", "tuft.dispatch.waiting&fn=last&by=base_model,kind",
             "tuft.worker.busy&fn=mean&by=base_model", "process.memory.usage&fn=last&by=worker"))]
 PAGE_SECONDS = 5
+# The loads of each base model; None: all. A token of the small one is so cheap that HTTP and telemetry are much of it. A
+# request costs the API the same whatever the model.
+LOADS = {"small": None, "medium": ("train", "decode")}
 # Metrics that have no value yet are 404s.
 SCRIPT = """
 local paths, next = {%s}, 0
@@ -60,16 +63,17 @@ def run(options):
     samples, answers = {}, {}
     # A new start of a server changes its speed by more than what is measured, so each round has servers of its own.
     for number in range(max(options.repetitions, options.pairs)):
-        with server.Server(options, "off", settings=without + console) as off, \
-                server.Server(options, "store", settings=console) as store, \
-                server.Server(options, "watched", settings=console) as watch:
-            servers = {"off": off, "store": store, "watched": watch}
-            order = list(servers) if number % 2 == 0 else list(reversed(servers))
-            answers = measure_round(options, servers, order, samples)
+        for size in (size for size in LOADS if not options.parts or size in options.parts):
+            with server.Server(options, "off", settings=without + console, model_size=size) as off, \
+                    server.Server(options, "store", settings=console, model_size=size) as store, \
+                    server.Server(options, "watched", settings=console, model_size=size) as watch:
+                servers = {"off": off, "store": store, "watched": watch}
+                order = list(servers) if number % 2 == 0 else list(reversed(servers))
+                answers = measure_round(options, servers, order, size, samples)
     return report(samples, answers)
 
 
-def measure_round(options, servers, order, samples):
+def measure_round(options, servers, order, size, samples):
     """Takes a sample of each load from each server, in this order."""
     clients, sources = [], {}
     for name, running in servers.items():
@@ -77,10 +81,10 @@ def measure_round(options, servers, order, samples):
         sources[name] = {**telemetry_overhead.load_sources(options, running, clients[-1]),
                          "api, heartbeats": heartbeats(options, running)}
     sources["watched"] = {load: while_watched(servers["watched"], take) for load, take in sources["watched"].items()}
-    for load in sources["off"]:
+    for load in LOADS[size] or sources["off"]:
         takes = {name: sources[name][load] for name in order}
         for name, taken in measure.interleaved(takes, 1).items():
-            samples.setdefault(load, {}).setdefault(name, []).extend(taken)
+            samples.setdefault(f"{load}, {size}", {}).setdefault(name, []).extend(taken)
     answers = {path: servers["watched"].get(path) for path in PAGE[:3]}
     for client in clients:
         client.close()
@@ -109,4 +113,4 @@ def report(samples, answers):
                                       "server CPU [95 %]"], rows=rows)],
                 notes=[f"watched: {BROWSERS} connections ask for the {len(PAGE)} answers of the overview every "
                        f"{PAGE_SECONDS} s, {BROWSERS * len(PAGE) // PAGE_SECONDS} requests a second, on the same cores.",
-                       "train and decode go through the Tinker SDK; its own time is included everywhere."])
+                       "small and medium: the base models of tuft init-model. train and decode go through the Tinker SDK; its own time is included everywhere."])
