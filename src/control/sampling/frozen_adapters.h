@@ -19,9 +19,9 @@
 #pragma once
 
 #include <algorithm>
-#include <deque>
 #include <filesystem>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -103,7 +103,7 @@ class FrozenAdapter {
   int users_ = 0;                             // sampling sessions and streams
   int running_ = 0;                           // samples in a dispatch queue or at a worker
   Nanos last_used_ = 0;
-  std::deque<SampleOperationPtr> waiting_;  // until it is loaded somewhere
+  std::list<SampleOperationPtr> waiting_;  // until it is loaded somewhere
 };
 using FrozenAdapterPtr = std::shared_ptr<FrozenAdapter>;
 
@@ -183,7 +183,7 @@ class FrozenAdapters : public std::enable_shared_from_this<FrozenAdapters> {
   void shut_down();
 
  private:
-  using Waiting = std::deque<SampleOperationPtr>;
+  using Waiting = std::list<SampleOperationPtr>;
 
   std::string new_worker_id_locked(const Checkpoint& checkpoint) TUFT_REQUIRES(mutex_);
   static FrozenAdapterPtr newest_locked(const SampleOperation& operation);

@@ -1,6 +1,7 @@
 #include "control/training/run_journal.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace tuft::control {
@@ -23,7 +24,7 @@ void RunJournal::saved(bool gradient_pending) {
   is_complete_ = is_kept_;
   const auto is_step = [](const JournalEntryPtr& entry) { return entry->is_step(); };
   const auto last_step = std::find_if(entries_.rbegin(), entries_.rend(), is_step);
-  for (auto left = entries_.rend() - last_step; left > 0; --left) remove_first();
+  for (auto left = std::distance(last_step, entries_.rend()); left > 0; --left) remove_first();
   is_full_ = false;
 }
 

@@ -7,7 +7,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <variant>
 
@@ -49,7 +49,7 @@ class RunJournal {
     return is_kept_ &&
            (!is_complete_ || is_full_ || entries_.size() >= kEntriesMax || time_ >= kTimeMax || bytes_ >= kBytesMax);
   }
-  const std::deque<JournalEntryPtr>& entries() const { return entries_; }
+  const std::list<JournalEntryPtr>& entries() const { return entries_; }
   int64_t bytes() const { return bytes_; }
 
   // Adds what the run has just made. `is_full`: its user has so much that a restore point is needed soon.
@@ -72,7 +72,7 @@ class RunJournal {
   const bool is_kept_;
   bool is_complete_;
   bool is_full_ = false;
-  std::deque<JournalEntryPtr> entries_;
+  std::list<JournalEntryPtr> entries_;
   int64_t bytes_ = 0;
   Nanos time_ = 0;
   int tries_ = 0;
