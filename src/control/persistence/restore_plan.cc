@@ -225,20 +225,20 @@ CheckpointPtr same_checkpoint(const CheckpointRef& ref, const CheckpointIndex& c
 }
 
 std::vector<SamplerRecord> follow_newest(std::vector<SamplerRecord>& samplers) {
-  const auto run_of = [](const SamplerRecord& sampler) {
+  const auto followed_by = [](const SamplerRecord& sampler) {
     const auto path = parse_checkpoint_path(sampler.checkpoint ? sampler.checkpoint->path : std::string());
-    return sampler.inflight && path.ok() ? path->run : RunId();
+    return sampler.inflight && path.ok() ? path->run.str() + '\n' + sampler.base_model : std::string();
   };
-  std::unordered_map<RunId, CheckpointRef> newest;
+  std::unordered_map<std::string, CheckpointRef> newest;
   for (const SamplerRecord& sampler : samplers) {
-    const RunId run = run_of(sampler);
-    if (run.empty()) continue;
-    CheckpointRef& ref = newest[run];
+    const std::string followed = followed_by(sampler);
+    if (followed.empty()) continue;
+    CheckpointRef& ref = newest[followed];
     if (ref.path.empty() || ref.future_number < sampler.checkpoint->future_number) ref = *sampler.checkpoint;
   }
   std::vector<SamplerRecord> changed;
   for (SamplerRecord& sampler : samplers) {
-    const auto found = newest.find(run_of(sampler));
+    const auto found = newest.find(followed_by(sampler));
     if (found == newest.end() || found->second.path == sampler.checkpoint->path) continue;
     sampler.checkpoint = found->second;
     changed.push_back(sampler);

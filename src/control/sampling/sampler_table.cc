@@ -21,6 +21,13 @@ bool is_unnamed_snapshot(const SamplerRecord& record, const CheckpointPtr& check
   return checkpoint != nullptr && checkpoint->ephemeral && !record.inflight;
 }
 
+std::string follow_key(const RunId& run, const std::string& base_model) {
+  return run.str() + '\n' + base_model;
+}
+std::string follow_key(const FrozenAdapter& adapter) {
+  return follow_key(adapter.checkpoint->path.run, adapter.model->name());
+}
+
 }  // namespace
 
 Result<SamplerId> SamplerTable::create(const UserId& user, const NewSampler& request, const ModelPtr& model,
@@ -135,7 +142,7 @@ SamplerTable::Inserted SamplerTable::add_locked(const SamplerRecord& record, con
 
 SamplerTable::WeightsPtr SamplerTable::follow_locked(const SamplerRecord& record, const ModelPtr& model,
                                                      const CheckpointPtr& checkpoint, FrozenAdapterPtr& older) {
-  Followers& followers = followers_[checkpoint->path.run];
+  Followers& followers = followers_[follow_key(checkpoint->path.run, model->name())];
   ++followers.count;
   followers.newest = record.id;
   if (followers.weights == nullptr) followers.weights = std::make_shared<Weights>();
@@ -151,7 +158,7 @@ SamplerTable::Entry SamplerTable::entry_locked(const SamplerId& id) const {
   const Sampler& sampler = samplers_.at(id);
   Entry entry{id, sampler.record.session, sampler.weights->adapter, sampler.turn};
   if (sampler.record.inflight) {
-    const Followers& followers = followers_.at(entry.adapter->checkpoint->path.run);
+    const Followers& followers = followers_.at(follow_key(*entry.adapter));
     entry.names_for_others = followers.newest == id && followers.count > 1;
   }
   return entry;
@@ -251,7 +258,7 @@ void SamplerTable::forget_unnamed_locked(const Sampler& sampler) {
 // The sampling session is being removed. Returns true if nobody else uses its weights.
 bool SamplerTable::leave_locked(const Sampler& sampler) {
   if (!sampler.record.inflight) return true;
-  const auto followers = followers_.find(sampler.weights->adapter->checkpoint->path.run);
+  const auto followers = followers_.find(follow_key(*sampler.weights->adapter));
   if (--followers->second.count > 0) return false;
   followers_.erase(followers);
   return true;

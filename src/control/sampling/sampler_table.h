@@ -113,7 +113,8 @@ class SamplerTable {
     uint64_t uses = 0;
     std::shared_ptr<SampleHome> home = std::make_shared<SampleHome>();
   };
-  // The sampling sessions that follow one run. The stored record of `newest` names the checkpoint of all of them.
+  // The sampling sessions that follow one run of one base model: the id of a run that was unloaded can come again with
+  // another base model. The stored record of `newest` names the checkpoint of all of them.
   struct Followers {
     WeightsPtr weights;
     SamplerId newest;
@@ -161,7 +162,7 @@ class SamplerTable {
   uint64_t turns_ TUFT_GUARDED_BY(mutex_) = 0;
   std::unordered_map<SamplerId, Sampler> samplers_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<UserId, std::unordered_set<SamplerId>> by_user_ TUFT_GUARDED_BY(mutex_);
-  std::unordered_map<RunId, Followers> followers_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, Followers> followers_ TUFT_GUARDED_BY(mutex_);  // by follow_key()
   // The sampling sessions of unnamed saves, without those that follow their run.
   std::unordered_map<RunId, std::unordered_set<SamplerId>> unnamed_ TUFT_GUARDED_BY(mutex_);
 };

@@ -109,6 +109,37 @@ TEST_F(Publishing, InflightSamplersFollowTheirRunAndSnapshotsDoNot) {
   EXPECT_EQ(worker().samplers(), 2U);
 }
 
+TEST_F(Publishing, TheIdOfARunCanComeAgainWithAnotherBaseModel) {
+  keep_state();
+  config().limits.future_retention_seconds = 120;
+  config::ModelConfig second = config().supported_models[0];
+  second.model_name = "second";
+  second.workers = 2;
+  config().supported_models[0].workers = 3;
+  config().supported_models.push_back(second);
+  const SessionId s = boot_with_session();
+  const RunId run = create_model(s, alice);
+  const SamplerId old = sampler_of(save_inflight(run, 1, 1));
+  EXPECT_EQ(sampled(old), 0);
+  value<UnloadModelResult>(alice, plane().unload_model(alice, run, no_trace)->request);
+  for (int i = 0; i < 5; ++i) {
+    advance(30 * kSecond);
+    ASSERT_TRUE(plane().heartbeat(alice, s).ok());
+  }
+  CreateModel request = create_request(s);
+  request.base_model = "second";
+  ASSERT_EQ(value<CreateModelResult>(alice, plane().create_model(alice, request, no_trace)->request).run, run);
+  const SamplerId younger = sampler_of(save_inflight(run, 1, 2));
+  settle();
+  EXPECT_EQ(plane().get_sampler(alice, old)->base_model, model);
+  EXPECT_EQ(plane().get_sampler(alice, younger)->base_model, "second");
+  EXPECT_EQ(sampled(old), 0);
+  EXPECT_EQ(sampled(younger), 0);
+  ASSERT_TRUE(durable().ok());
+  crash_and_boot();
+  EXPECT_EQ(sampled(younger), 0);
+}
+
 // A run keeps the samplers of the newest unnamed saves, and those that its client uses; other runs do not matter.
 TEST_F(Publishing, ARunKeepsTheUnnamedSamplersThatWereUsedLast) {
   config().limits.unnamed_samplers_per_run_max = 2;
