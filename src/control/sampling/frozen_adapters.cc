@@ -144,31 +144,40 @@ void FrozenAdapters::drop(const FrozenAdapterPtr& adapter) {
 
 // ---- samples
 
+std::optional<int64_t> FrozenAdapters::load_locked(const FrozenAdapter& adapter, const ModelBackend& worker) {
+  if (!adapter.is_loaded(worker) && (!worker.serves() || adapter.files_ == nullptr)) return std::nullopt;
+  const DispatchQueue::Load load = worker.sampling_queue().load();
+  return load.in_flight + static_cast<int64_t>(load.waiting) + worker.unloaded_samples();
+}
+
 const ModelBackendPtr& FrozenAdapters::choose_locked(const FrozenAdapter& adapter, const OperationKeys& keys,
                                                      SampleHome* home) {
   const std::vector<ModelBackendPtr>& workers = adapter.model->workers();
   if (workers.size() == 1) return workers.front();
   const std::string& together = keys.sampler.empty() ? keys.user.str() : keys.sampler.str();
-  const bool begins = home != nullptr && !home->worker;
-  const size_t own =
-      home != nullptr && home->worker ? *home->worker : std::hash<std::string>()(together) % workers.size();
-  bool own_serves = false;
-  size_t best = own;
-  std::optional<int64_t> least;
-  for (size_t i = 0; i < workers.size(); ++i) {
-    const ModelBackend& worker = *workers[i];
-    const bool is_loaded = adapter.is_loaded(worker);
-    if (!is_loaded && (!worker.serves() || adapter.files_ == nullptr)) continue;
-    const DispatchQueue::Load at_worker = worker.sampling_queue().load();
-    const int64_t load = at_worker.in_flight + static_cast<int64_t>(at_worker.waiting) +
-                         (i == own || begins ? 0 : kSpread) + (is_loaded ? 0 : 2 * kSpread);
-    own_serves = own_serves || i == own;
-    if (least && (load > *least || (load == *least && i != own))) continue;
-    least = load;
-    best = i;
+  size_t own = std::hash<std::string>()(together) % workers.size();
+  // Returns the number of the worker whose load and price are the least together; `own` if several are.
+  const auto cheapest = [&](auto price) {
+    size_t best = own;
+    std::optional<int64_t> least;
+    for (size_t i = 0; i < workers.size(); ++i) {
+      const std::optional<int64_t> load = load_locked(adapter, *workers[i]);
+      if (!load) continue;
+      const int64_t cost = *load + price(i);
+      if (least && (cost > *least || (cost == *least && i != own))) continue;
+      least = cost;
+      best = i;
+    }
+    return best;
+  };
+  if (home != nullptr) {
+    if (!home->worker) home->worker = cheapest([](size_t) { return int64_t{0}; });
+    own = *home->worker;
   }
-  if (home != nullptr && least && (begins || !own_serves)) home->worker = best;
-  return workers[best];
+  return workers[cheapest([&](size_t i) {
+    const bool is_there = adapter.is_loaded(*workers[i]) || adapter.copy(*workers[i]).loading;
+    return (i == own ? 0 : kSpread) + (is_there ? 0 : 2 * kSpread);
+  })];
 }
 
 Result<bool> FrozenAdapters::begin(const SampleOperationPtr& operation) {
@@ -190,6 +199,7 @@ Result<bool> FrozenAdapters::begin(const SampleOperationPtr& operation) {
     if (copy.load_error && worker->holds(copy.load_error_incarnation)) return *copy.load_error;
     if (adapter->lost_) return *adapter->lost_;
     adapter->waiting_.push_back(operation);
+    worker->note_unloaded_samples(operation->num_samples);
     if (!begin_load_locked(*adapter, *worker)) return false;
   }
   send_load(adapter, *worker, *operation->keys, operation->span.context());
@@ -221,11 +231,16 @@ std::optional<FrozenAdapters::AtWorker> FrozenAdapters::at_worker(const SampleOp
 
 bool FrozenAdapters::stop_waiting(const SampleOperationPtr& operation) {
   MutexLock lock(mutex_);
-  return std::erase(operation->adapter->waiting_, operation) > 0;
+  const bool waited = std::erase(operation->adapter->waiting_, operation) > 0;
+  if (waited) operation->worker->note_unloaded_samples(-operation->num_samples);
+  return waited;
 }
 
 void FrozenAdapters::wake_all(const Waiting& waiting, const Status& status) const {
-  for (const SampleOperationPtr& operation : waiting) wake_(operation, status);
+  for (const SampleOperationPtr& operation : waiting) {
+    operation->worker->note_unloaded_samples(-operation->num_samples);
+    wake_(operation, status);
+  }
 }
 
 // ---- loading
@@ -244,8 +259,8 @@ void FrozenAdapters::load(const FrozenAdapterPtr& adapter, const OperationKeys& 
   ModelBackendPtr worker;
   {
     MutexLock lock(mutex_);
-    SampleHome nowhere;
-    worker = choose_locked(*adapter, cause, &nowhere);
+    SampleHome none;
+    worker = choose_locked(*adapter, cause, &none);
     if (!begin_load_locked(*adapter, *worker)) return;
   }
   send_load(adapter, *worker, cause, trace);

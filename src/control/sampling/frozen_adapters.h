@@ -7,10 +7,10 @@
 // It is loaded again after a restart of the worker, and lost if its files do not exist then. The worker itself decides
 // which adapters it keeps in memory.
 //
-// Where a base model has several workers, each sample goes to one of them. A sampling session begins where there is
-// least to do. Then its samples keep together, because its prompts often begin alike and the worker has computed the
-// beginning already, until that worker has kSpread sequences more than another one. A worker that has not loaded the
-// adapter is chosen only if it has twice as many fewer, or if no other serves.
+// Where a base model has several workers, each sample goes to one of them. A sampling session has a home, the worker
+// that had least to do when it began. Its samples keep together there, because its prompts often begin alike and the
+// worker has computed the beginning already, until that worker has kSpread sequences more than another one. A worker
+// that has neither loaded the adapter nor begun to is chosen only if it has twice as many fewer, or if no other serves.
 //
 // Sampling sessions and streams use adapters. An adapter is dropped with the last sampling session that uses it. An
 // adapter that only streams or nobody used stays loaded for kUnusedAdapterKept. Newer weights can supersede an adapter:
@@ -47,9 +47,9 @@ using SampleOperationPtr = std::shared_ptr<SampleOperation>;
 inline constexpr Nanos kUnusedAdapterKept = 300 * kSecond;
 inline constexpr int64_t kSpread = 16;
 
-// Where the samples of a sampling session keep together. Belongs to FrozenAdapters and its lock.
+// Belongs to FrozenAdapters and its lock.
 struct SampleHome {
-  std::optional<size_t> worker;  // its number; nothing before the first sample
+  std::optional<size_t> worker;  // its number among those of the base model; nothing before the first sample
 };
 
 // Belongs to FrozenAdapters and its lock, except the public members, which never change.
@@ -188,9 +188,12 @@ class FrozenAdapters : public std::enable_shared_from_this<FrozenAdapters> {
   std::string new_worker_id_locked(const Checkpoint& checkpoint) TUFT_REQUIRES(mutex_);
   static FrozenAdapterPtr newest_locked(const SampleOperation& operation);
   FrozenAdapterPtr find_or_add_locked(const ModelPtr& model, const CheckpointPtr& checkpoint) TUFT_REQUIRES(mutex_);
-  // `home`: null for samples without a sampling session; those of a user keep together.
+  // Gives a `home` that is none yet a worker. Null for samples without a sampling session: those of a user keep
+  // together.
   static const ModelBackendPtr& choose_locked(const FrozenAdapter& adapter, const OperationKeys& keys,
                                               SampleHome* home);
+  // Returns what there is to do at the worker, in sequences; nothing if the adapter cannot be there.
+  static std::optional<int64_t> load_locked(const FrozenAdapter& adapter, const ModelBackend& worker);
   bool begin_load_locked(FrozenAdapter& adapter, ModelBackend& worker) TUFT_REQUIRES(mutex_);
   void send_load(const FrozenAdapterPtr& adapter, ModelBackend& worker, const OperationKeys& cause,
                  const telemetry::SpanContext& trace);

@@ -134,18 +134,19 @@ Result<Generation::Number> SampleStreams::start(const UserId& user, const Stream
   work.set_topk_logprobs(topk_logprobs);
   const int64_t bytes = static_cast<int64_t>(work.SpaceUsedLong()) + answer_bytes_max(work);
   TUFT_ASSIGN(ByteAccount::Hold memory, budget_.begin_stream(user, bytes));
-  Result<FrozenAdapterPtr> adapter = acquire(user, source, *keys);
-  if (!adapter.ok()) {
+  Result<SamplerTable::Used> used = acquire(user, source, *keys);
+  if (!used.ok()) {
     budget_.end_stream(user);
-    return std::move(adapter).error();
+    return std::move(used).error();
   }
   source.model->facts().instruments().record_sample_request(work);
   const Generation::Number number = ++last_;
   const auto sink = std::make_shared<Sink>(weak_from_this(), number, std::move(listener));
   const int64_t cost = sample_cost(model, work);
-  const auto operation = std::make_shared<SampleOperation>(user, *adapter, std::move(keys), sink, now, cost,
+  const auto operation = std::make_shared<SampleOperation>(user, used->adapter, std::move(keys), sink, now, cost,
                                                            std::move(work), std::move(memory));
-  TUFT_TRY(add(number, {operation, sink, std::move(*adapter)}));
+  operation->home = std::move(used->home);
+  TUFT_TRY(add(number, {operation, sink, std::move(used->adapter)}));
   operation->previous = previous;
   SamplingTelemetry::begin(*operation, trace);
   operation->span.share(KeyAttributes(*operation->keys));
@@ -154,18 +155,17 @@ Result<Generation::Number> SampleStreams::start(const UserId& user, const Stream
 }
 
 // Completes `keys` with what the stream samples from.
-Result<FrozenAdapterPtr> SampleStreams::acquire(const UserId& user, const StreamSource& source, OperationKeys& keys) {
-  FrozenAdapterPtr adapter;
+Result<SamplerTable::Used> SampleStreams::acquire(const UserId& user, const StreamSource& source, OperationKeys& keys) {
+  SamplerTable::Used used;
   if (source.sampler.empty()) {
-    adapter = adapters_->acquire(source.model, source.checkpoint);
+    used.adapter = adapters_->acquire(source.model, source.checkpoint);
   } else {
-    TUFT_ASSIGN(const SamplerTable::Used used, samplers_.use(user, source.sampler));
-    adapter = used.adapter;
-    adapters_->acquire(*adapter);
+    TUFT_ASSIGN(used, samplers_.use(user, source.sampler));
+    adapters_->acquire(*used.adapter);
     keys.session = used.session;
   }
-  keys.lora_rank = adapter->lora_rank();
-  return adapter;
+  keys.lora_rank = used.adapter->lora_rank();
+  return used;
 }
 
 Status SampleStreams::add(Generation::Number number, Stream stream) {

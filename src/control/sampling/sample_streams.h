@@ -51,7 +51,7 @@ class SampleStreams : public std::enable_shared_from_this<SampleStreams> {
     FrozenAdapterPtr acquired;  // the operation may go to what superseded it
   };
 
-  Result<FrozenAdapterPtr> acquire(const UserId& user, const StreamSource& source, OperationKeys& keys);
+  Result<SamplerTable::Used> acquire(const UserId& user, const StreamSource& source, OperationKeys& keys);
   Status add(Generation::Number number, Stream stream);
   // Returns false if it has ended before.
   bool end(Generation::Number number, const Error* error);

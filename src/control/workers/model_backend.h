@@ -103,6 +103,9 @@ class ModelBackend {
   DispatchQueue& sampling_queue() { return sampling_queue_; }
   const DispatchQueue& training_queue() const { return training_queue_; }
   const DispatchQueue& sampling_queue() const { return sampling_queue_; }
+  // The sequences of samples that come into its queue when it has loaded their adapters.
+  int64_t unloaded_samples() const { return unloaded_samples_.load(std::memory_order_relaxed); }
+  void note_unloaded_samples(int64_t change) { unloaded_samples_.fetch_add(change, std::memory_order_relaxed); }
 
   // Returns whether a worker that was disconnected may come back with what it held.
   bool may_come_back() const { return config().worker == config::WorkerKind::kJoined; }
@@ -139,6 +142,7 @@ class ModelBackend {
   std::atomic<uint64_t> cleared_{0};   // the life of which it is decided; 0: none
   std::atomic<Nanos> gradients_until_{0};
   std::atomic<int64_t> ranks_{0};
+  std::atomic<int64_t> unloaded_samples_{0};
   RecentWork recent_work_;
 };
 using ModelBackendPtr = std::shared_ptr<ModelBackend>;

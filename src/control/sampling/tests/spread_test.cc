@@ -70,7 +70,7 @@ TEST_F(Spread, TooManySamplesOfASessionGoToAnotherWorker) {
   worker(1).stop_holding();
 }
 
-TEST_F(Spread, TheWorkerOfASessionDiesThenAnotherGoesOnAndKeepsIt) {
+TEST_F(Spread, TheWorkerOfASessionDiesThenAnotherGoesOnUntilItIsBack) {
   const SessionId own = boot_with_session();
   const SamplerId sampler = *try_sampler(own, alice, 0, model);
   wait(alice, sample(sampler, alice)).value();
@@ -81,7 +81,27 @@ TEST_F(Spread, TheWorkerOfASessionDiesThenAnotherGoesOnAndKeepsIt) {
   EXPECT_EQ(second.calls_of("sample").size(), 1U);
   first.start();
   wait(alice, sample(sampler, alice)).value();
-  EXPECT_EQ(second.calls_of("sample").size(), 2U) << "it has computed the beginning of the prompt now";
+  EXPECT_EQ(first.calls_of("sample").size(), 2U) << "else a restart of one worker after the other leaves all at one";
+}
+
+TEST_F(Spread, SessionsThatWaitForTheirAdapterAreCounted) {
+  const SessionId own = boot_with_session();
+  const RunId run = create_model(own, alice);
+  const auto saved = value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "checkpoint"));
+  settle();
+  advance(kUnusedAdapterKept + kSecond);
+  ASSERT_EQ(worker(0).samplers() + worker(1).samplers(), 0U);
+  const SessionId later = session(alice);
+  worker(0).hold_answers(true);
+  worker(1).hold_answers(true);
+  sample(*try_sampler(later, alice, 1000, model), alice);  // one worker has more to do
+  for (int seq = 0; seq < 2 * kSpread; ++seq) {
+    sample(*try_sampler(later, alice, seq, "", saved.path.value()), alice);
+  }
+  EXPECT_EQ(worker(0).calls_of("add_sampler").size(), 1U);
+  EXPECT_EQ(worker(1).calls_of("add_sampler").size(), 1U) << "so many wait for the first that it is loaded at both";
+  worker(0).stop_holding();
+  worker(1).stop_holding();
 }
 
 TEST_F(Spread, WeightsAreLoadedIntoAnotherWorkerWhenTheirsIsGone) {
