@@ -356,6 +356,8 @@ void RunExecutor::sweep_run(const RunPtr& run) {
   int64_t missing = 0;
   {
     MutexLock lock(run->mutex);
+    const bool only_waits_for_worker = run->log.empty() && run->running == nullptr && !run->ending;
+    if (only_waits_for_worker && !run->backend()->actor().ready()) return;
     if (run->log.has_gap()) {
       given_up = run->log.give_up_gap(now - limits_.gap_timeout_seconds * kSecond, &missing);
     }

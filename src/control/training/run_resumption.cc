@@ -191,7 +191,9 @@ bool RunResumption::take_over(const RunPtr& run, const ModelBackendPtr& worker, 
   {
     MutexLock lock(run->mutex);
     if (obstacle.empty() && (run->closed || run->ending)) obstacle = "it ends";
+    if (obstacle.empty() && worker->actor().incarnation() != incarnation) obstacle = "the connection broke again";
     if (obstacle.empty()) {
+      parts_.runs.attend_locked(run);
       if (run->backend() != worker) run->place.move(*worker);
       run->adapter_incarnation = incarnation;
       run->hopes = false;

@@ -110,7 +110,11 @@ class ModelBackend {
   // Returns whether a worker that was disconnected may come back with what it held.
   bool may_come_back() const { return config().worker == config::WorkerKind::kJoined; }
   // What the worker held when its life began is decided (run_resumption.h), so that adapters can be made there.
-  void note_cleared(uint64_t incarnation) { cleared_ = incarnation; }
+  void note_cleared(uint64_t incarnation) {
+    uint64_t known = cleared_;
+    while (known < incarnation && !cleared_.compare_exchange_weak(known, incarnation)) {
+    }
+  }
   bool is_cleared(uint64_t incarnation) const { return !may_come_back() || cleared_ == incarnation; }
   // Returns whether the worker still holds the adapters that were loaded in its `incarnation`.
   bool holds(uint64_t incarnation) const { return actor_.ready() && actor_.incarnation() == incarnation; }
@@ -138,11 +142,11 @@ class ModelBackend {
   actor::ModelActor& actor_;
   DispatchQueue training_queue_;
   DispatchQueue sampling_queue_{kSamplingSlots};
+  std::atomic<int64_t> unloaded_samples_{0};
   std::atomic<uint64_t> draining_{0};  // the life that ends; 0: none
   std::atomic<uint64_t> cleared_{0};   // the life of which it is decided; 0: none
   std::atomic<Nanos> gradients_until_{0};
   std::atomic<int64_t> ranks_{0};
-  std::atomic<int64_t> unloaded_samples_{0};
   RecentWork recent_work_;
 };
 using ModelBackendPtr = std::shared_ptr<ModelBackend>;
