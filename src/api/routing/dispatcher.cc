@@ -170,12 +170,13 @@ Result<Answer> Dispatcher::call_handler(Exchange& exchange, const Route& route) 
 Result<Answer> Dispatcher::shared_answer(Exchange& exchange, const Route& route) const {
   const bool is_operator = exchange.control.observer().is_operator(exchange.user);
   std::string question = is_operator ? "operator " : "user ";
-  question.append(exchange.user.str()).append("\n").append(route.pattern).append("?").append(exchange.query);
-  if (std::optional<Response> known = answers_->find(question, exchange.handed_at)) return Answer(std::move(*known));
+  question.append(route.pattern).append("?").append(exchange.query);
+  const Nanos began = exchange.handed_at;
+  if (std::optional<Response> known = answers_->find(exchange.user, question, began)) return Answer(std::move(*known));
   Result<Answer> answer = route.handler(exchange);
   if (!answer.ok()) return answer;
   if (auto* const response = std::get_if<Response>(&*answer)) {
-    answers_->keep(std::move(question), *response, exchange.handed_at, system_clock().monotonic());
+    answers_->keep(exchange.user, std::move(question), *response, began, system_clock().monotonic());
   }
   return answer;
 }

@@ -2,7 +2,9 @@
 // every few seconds, and an answer takes the longer the more spans there are.
 //
 // An answer is given again, to the user it was made for, for kShare times as long as it took to make, but between
-// kAgeMin and kAgeMax. So, up to kAgeMax, a question takes at most a kShare-th of a processor, however many ask it.
+// kAgeMin and kAgeMax. So, up to kAgeMax, a question takes about a kShare-th of a processor, however many ask it.
+//
+// A user's answers never push out those of others.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +17,7 @@
 #include "api/exchange.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "control/types/types.h"
 
 namespace tuft::api {
 
@@ -23,14 +26,19 @@ class SharedAnswers {
  public:
   static constexpr Nanos kAgeMin = kSecond, kAgeMax = 5 * kSecond;
   static constexpr int64_t kShare = 100;
-  // Over this the oldest answers leave. A larger answer than kAnswerBytesMax is not kept.
-  static constexpr size_t kBytesMax = 8 << 20;
+  // Over these the user's oldest answers leave. A larger answer than kAnswerBytesMax is not kept.
+  static constexpr size_t kAnswersOfUserMax = 64;
+  static constexpr size_t kBytesOfUserMax = 1 << 20;
   static constexpr size_t kAnswerBytesMax = 256 << 10;
+  // Over this an answer is not kept, and those that are too old leave.
+  static constexpr size_t kBytesMax = 16 << 20;
 
-  // Returns the answer to `question`, which names the user, too; nothing if it has to be made.
-  std::optional<Response> find(std::string_view question, Nanos now) const TUFT_EXCLUDES(mutex_);
+  // Returns the user's answer to `question`; nothing if it has to be made.
+  std::optional<Response> find(const control::UserId& user, std::string_view question, Nanos now) const
+      TUFT_EXCLUDES(mutex_);
   // Keeps a successful answer without a stream, which took from `began` until `now` to make. Its bytes become shared.
-  void keep(std::string question, Response& answer, Nanos began, Nanos now) TUFT_EXCLUDES(mutex_);
+  void keep(const control::UserId& user, std::string question, Response& answer, Nanos began, Nanos now)
+      TUFT_EXCLUDES(mutex_);
   // Returns the memory of all answers.
   size_t bytes() const TUFT_EXCLUDES(mutex_);
 
@@ -41,14 +49,22 @@ class SharedAnswers {
     Nanos until = 0;
     size_t bytes = 0;
   };
-  using Entries = std::list<Entry>;  // oldest first
+  struct Shelf {               // of a user
+    std::list<Entry> entries;  // oldest first
+    size_t bytes = 0;
+  };
 
-  void remove_locked(Entries::iterator entry) TUFT_REQUIRES(mutex_);
+  using Entries = std::list<Entry>;
+
+  Entries::iterator remove_locked(Shelf& shelf, Entries::iterator entry) TUFT_REQUIRES(mutex_);
+  // Removes what is too old, and the answer to `question`.
+  void remove_old_locked(Shelf& shelf, Nanos now, std::string_view question = {}) TUFT_REQUIRES(mutex_);
+  void remove_old_locked(Nanos now) TUFT_REQUIRES(mutex_);
 
   mutable Mutex mutex_;
-  Entries entries_ TUFT_GUARDED_BY(mutex_);
-  std::unordered_map<std::string_view, Entries::iterator> by_question_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_map<control::UserId, Shelf> shelves_ TUFT_GUARDED_BY(mutex_);
   size_t bytes_ TUFT_GUARDED_BY(mutex_) = 0;
+  Nanos looked_at_ TUFT_GUARDED_BY(mutex_) = 0;  // when remove_old_locked() looked at all shelves
 };
 
 }  // namespace tuft::api

@@ -9,14 +9,15 @@ class SharedAnswersTest : public ::testing::Test {
  protected:
   void keep(const std::string& question, std::string body, Nanos took = 0, int status = 200) {
     Response answer = json_response(std::move(body), status);
-    answers.keep(question, answer, now - took, now);
+    answers.keep(user, question, answer, now - took, now);
   }
   std::string found(const std::string& question, Nanos later = 0) {
-    const std::optional<Response> answer = answers.find(question, now + later);
+    const std::optional<Response> answer = answers.find(user, question, now + later);
     return answer ? std::string(answer->bytes()) : "none";
   }
 
   SharedAnswers answers;
+  control::UserId user{"alice"};
   Nanos now = 1000 * kSecond;
 };
 
@@ -54,16 +55,39 @@ TEST_F(SharedAnswersTest, FailuresAndLargeAnswersAreNotKept) {
   EXPECT_EQ(answers.bytes(), 0U);
 }
 
-TEST_F(SharedAnswersTest, TheOldestLeaveAtTheLimitAndOldOnesAtTheNextAnswer) {
+TEST_F(SharedAnswersTest, TheOldestOfTheUserLeaveAtTheUsersLimits) {
+  keep("alice's", "1");
+  user = control::UserId("bob");
+  EXPECT_EQ(found("alice's"), "none");
   for (int i = 0; i < 100; ++i) {
     keep(std::to_string(i), std::string(100'000, 'x'));
-    ASSERT_LE(answers.bytes(), SharedAnswers::kBytesMax);
+    ASSERT_LE(answers.bytes(), SharedAnswers::kBytesOfUserMax + 1000);
   }
   EXPECT_EQ(found("0"), "none");
   EXPECT_NE(found("99"), "none");
-  now += SharedAnswers::kAgeMax;
-  keep("last", "1");
-  EXPECT_LT(answers.bytes(), 1000U);
+  for (int i = 0; i < 100; ++i) keep("small" + std::to_string(i), "x");
+  EXPECT_EQ(found("99"), "none");
+  EXPECT_EQ(found("small35"), "none");
+  EXPECT_EQ(found("small36"), "x");
+  user = control::UserId("alice");
+  EXPECT_EQ(found("alice's"), "1");
+}
+
+TEST_F(SharedAnswersTest, AtTheLimitOfAllNothingIsKeptUntilOldOnesCanLeave) {
+  const auto fill = [&](const std::string& name) {
+    user = control::UserId(name);
+    for (int i = 0; i < 4; ++i) keep(std::to_string(i), std::string(SharedAnswers::kAnswerBytesMax - 1024, 'x'));
+  };
+  for (int i = 0; i < 20; ++i) fill("user-" + std::to_string(i));
+  EXPECT_LE(answers.bytes(), SharedAnswers::kBytesMax);
+  EXPECT_EQ(found("3"), "none");
+  user = control::UserId("user-0");
+  EXPECT_NE(found("3"), "none") << "others do not push it out";
+  now += SharedAnswers::kAgeMin;
+  user = control::UserId("last");
+  keep("q", std::string(SharedAnswers::kAnswerBytesMax - 1024, 'x'));
+  EXPECT_NE(found("q"), "none");
+  EXPECT_LE(answers.bytes(), SharedAnswers::kAnswerBytesMax);
 }
 
 }  // namespace
