@@ -49,12 +49,11 @@ class SharedAnswers {
     Nanos until = 0;
     size_t bytes = 0;
   };
-  struct Shelf {               // of a user
-    std::list<Entry> entries;  // oldest first
+  using Entries = std::list<Entry>;
+  struct Shelf {      // of a user
+    Entries entries;  // oldest first
     size_t bytes = 0;
   };
-
-  using Entries = std::list<Entry>;
 
   Entries::iterator remove_locked(Shelf& shelf, Entries::iterator entry) TUFT_REQUIRES(mutex_);
   // Removes what is too old, and the answer to `question`.

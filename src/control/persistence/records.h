@@ -73,6 +73,12 @@ struct SamplerRecord {
   bool inflight = false;  // it follows the run of its checkpoint
 };
 
+// Sampling sessions with the same key follow the same run. The id of a run that was unloaded can come again with
+// another base model, which is another run.
+inline std::string follow_key(const RunId& run, const std::string& base_model) {
+  return run.str() + '\n' + base_model;
+}
+
 struct FutureRecord {
   RequestId request;
   UserId user;

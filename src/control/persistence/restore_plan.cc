@@ -227,7 +227,7 @@ CheckpointPtr same_checkpoint(const CheckpointRef& ref, const CheckpointIndex& c
 std::vector<SamplerRecord> follow_newest(std::vector<SamplerRecord>& samplers) {
   const auto followed_by = [](const SamplerRecord& sampler) {
     const auto path = parse_checkpoint_path(sampler.checkpoint ? sampler.checkpoint->path : std::string());
-    return sampler.inflight && path.ok() ? path->run.str() + '\n' + sampler.base_model : std::string();
+    return sampler.inflight && path.ok() ? follow_key(path->run, sampler.base_model) : std::string();
   };
   std::unordered_map<std::string, CheckpointRef> newest;
   for (const SamplerRecord& sampler : samplers) {

@@ -62,9 +62,8 @@ struct CheckpointIndex {
   std::function<bool(const std::string& path)> is_unreadable;      // its directory is there, but cannot be used
 };
 
-// Gives the sampling sessions that follow one run of one base model the checkpoint of the newest save among them: a
-// save writes only the record of its own sampling session. Returns the records that this changed, which are to be
-// stored.
+// Gives the sampling sessions that follow one run (follow_key()) the checkpoint of the newest save among them: a save
+// writes only the record of its own sampling session. Returns the records that this changed, which are to be stored.
 std::vector<SamplerRecord> follow_newest(std::vector<SamplerRecord>& samplers);
 
 // `may_be_held`: tells whether a worker may hold the run still; empty: none does.

@@ -144,40 +144,35 @@ void FrozenAdapters::drop(const FrozenAdapterPtr& adapter) {
 
 // ---- samples
 
-std::optional<int64_t> FrozenAdapters::load_locked(const FrozenAdapter& adapter, const ModelBackend& worker) {
-  if (!adapter.is_loaded(worker) && (!worker.serves() || adapter.files_ == nullptr)) return std::nullopt;
-  const DispatchQueue::Load load = worker.sampling_queue().load();
-  return load.in_flight + static_cast<int64_t>(load.waiting) + worker.unloaded_samples();
-}
-
 const ModelBackendPtr& FrozenAdapters::choose_locked(const FrozenAdapter& adapter, const OperationKeys& keys,
                                                      SampleHome* home) {
   const std::vector<ModelBackendPtr>& workers = adapter.model->workers();
   if (workers.size() == 1) return workers.front();
   const std::string& together = keys.sampler.empty() ? keys.user.str() : keys.sampler.str();
   size_t own = std::hash<std::string>()(together) % workers.size();
-  // Returns the number of the worker whose load and price are the least together; `own` if several are.
-  const auto cheapest = [&](auto price) {
+  // Returns the number of the worker with the fewest sequences; `own` if several have as few. Workers other than `own`
+  // count as if they had `apart` more, and those without the adapter as if they had `absent` more.
+  const auto least_busy = [&](int64_t apart, int64_t absent) {
     size_t best = own;
     std::optional<int64_t> least;
     for (size_t i = 0; i < workers.size(); ++i) {
-      const std::optional<int64_t> load = load_locked(adapter, *workers[i]);
-      if (!load) continue;
-      const int64_t cost = *load + price(i);
-      if (least && (cost > *least || (cost == *least && i != own))) continue;
-      least = cost;
+      const ModelBackend& worker = *workers[i];
+      const bool is_loaded = adapter.is_loaded(worker);
+      if (!is_loaded && (!worker.serves() || adapter.files_ == nullptr)) continue;
+      const DispatchQueue::Load at_worker = worker.sampling_queue().load();
+      const int64_t load = at_worker.in_flight + static_cast<int64_t>(at_worker.waiting) + worker.unloaded_samples() +
+                           (i == own ? 0 : apart) + (is_loaded || adapter.copy(worker).loading ? 0 : absent);
+      if (least && (load > *least || (load == *least && i != own))) continue;
+      least = load;
       best = i;
     }
     return best;
   };
   if (home != nullptr) {
-    if (!home->worker) home->worker = cheapest([](size_t) { return int64_t{0}; });
+    if (!home->worker) home->worker = least_busy(0, 0);
     own = *home->worker;
   }
-  return workers[cheapest([&](size_t i) {
-    const bool is_there = adapter.is_loaded(*workers[i]) || adapter.copy(*workers[i]).loading;
-    return (i == own ? 0 : kSpread) + (is_there ? 0 : 2 * kSpread);
-  })];
+  return workers[least_busy(kSpread, 2 * kSpread)];
 }
 
 Result<bool> FrozenAdapters::begin(const SampleOperationPtr& operation) {

@@ -192,8 +192,6 @@ class FrozenAdapters : public std::enable_shared_from_this<FrozenAdapters> {
   // together.
   static const ModelBackendPtr& choose_locked(const FrozenAdapter& adapter, const OperationKeys& keys,
                                               SampleHome* home);
-  // Returns what there is to do at the worker, in sequences; nothing if the adapter cannot be there.
-  static std::optional<int64_t> load_locked(const FrozenAdapter& adapter, const ModelBackend& worker);
   bool begin_load_locked(FrozenAdapter& adapter, ModelBackend& worker) TUFT_REQUIRES(mutex_);
   void send_load(const FrozenAdapterPtr& adapter, ModelBackend& worker, const OperationKeys& cause,
                  const telemetry::SpanContext& trace);

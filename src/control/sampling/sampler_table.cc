@@ -21,10 +21,7 @@ bool is_unnamed_snapshot(const SamplerRecord& record, const CheckpointPtr& check
   return checkpoint != nullptr && checkpoint->ephemeral && !record.inflight;
 }
 
-std::string follow_key(const RunId& run, const std::string& base_model) {
-  return run.str() + '\n' + base_model;
-}
-std::string follow_key(const FrozenAdapter& adapter) {
+std::string key_of_followers(const FrozenAdapter& adapter) {
   return follow_key(adapter.checkpoint->path.run, adapter.model->name());
 }
 
@@ -158,7 +155,7 @@ SamplerTable::Entry SamplerTable::entry_locked(const SamplerId& id) const {
   const Sampler& sampler = samplers_.at(id);
   Entry entry{id, sampler.record.session, sampler.weights->adapter, sampler.turn};
   if (sampler.record.inflight) {
-    const Followers& followers = followers_.at(follow_key(*entry.adapter));
+    const Followers& followers = followers_.at(key_of_followers(*entry.adapter));
     entry.names_for_others = followers.newest == id && followers.count > 1;
   }
   return entry;
@@ -258,7 +255,7 @@ void SamplerTable::forget_unnamed_locked(const Sampler& sampler) {
 // The sampling session is being removed. Returns true if nobody else uses its weights.
 bool SamplerTable::leave_locked(const Sampler& sampler) {
   if (!sampler.record.inflight) return true;
-  const auto followers = followers_.find(follow_key(*sampler.weights->adapter));
+  const auto followers = followers_.find(key_of_followers(*sampler.weights->adapter));
   if (--followers->second.count > 0) return false;
   followers_.erase(followers);
   return true;

@@ -113,8 +113,8 @@ class SamplerTable {
     uint64_t uses = 0;
     std::shared_ptr<SampleHome> home = std::make_shared<SampleHome>();
   };
-  // The sampling sessions that follow one run of one base model: the id of a run that was unloaded can come again with
-  // another base model. The stored record of `newest` names the checkpoint of all of them.
+  // The sampling sessions that follow one run (follow_key() of records.h). The stored record of `newest` names the
+  // checkpoint of all of them.
   struct Followers {
     WeightsPtr weights;
     SamplerId newest;

@@ -75,7 +75,7 @@ TEST_F(Spread, TheWorkerOfASessionDiesThenAnotherGoesOnUntilItIsBack) {
   const SamplerId sampler = *try_sampler(own, alice, 0, model);
   wait(alice, sample(sampler, alice)).value();
   FakeActor& first = busier();
-  FakeActor& second = &first == &worker(0) ? worker(1) : worker(0);
+  FakeActor& second = other(first);
   first.die();
   EXPECT_EQ(wait(alice, sample(sampler, alice))->state, FutureSnapshot::State::kReady);
   EXPECT_EQ(second.calls_of("sample").size(), 1U);
@@ -109,7 +109,7 @@ TEST_F(Spread, WeightsAreLoadedIntoAnotherWorkerWhenTheirsIsGone) {
   const SamplerId sampler = trained_sampler(own, 3);
   wait(alice, sample(sampler, alice)).value();
   FakeActor& first = busier();
-  FakeActor& second = &first == &worker(0) ? worker(1) : worker(0);
+  FakeActor& second = other(first);
   EXPECT_EQ(second.samplers(), 0U);
   first.die();
   EXPECT_EQ(wait(alice, sample(sampler, alice))->state, FutureSnapshot::State::kReady);
