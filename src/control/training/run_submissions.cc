@@ -237,6 +237,7 @@ Result<Submitted> RunSubmissions::admit_creation(const UserId& user, const Creat
   {
     MutexLock lock(run->mutex);
     exists = run->created;
+    if (!exists) run->created_number = operation->future->number;
   }
   if (exists) {
     FutureValue known = CreateModelResult{run->id};

@@ -355,5 +355,23 @@ TEST_F(Restore, ANormalStopKeepsEverything) {
   EXPECT_EQ(worker().weights_of(run.str()), 2);
 }
 
+TEST_F(Restore, ARunIsNotRestoredFromACheckpointOfAFormerRunWithItsId) {
+  config().limits.future_retention_seconds = 120;
+  const SessionId s = boot_with_session();
+  const RunId run = create_model(s, alice);
+  for (int seq = 1; seq <= 5; ++seq) value<OptimStepResult>(alice, optim_step(run, alice, seq));
+  value<SaveWeightsResult>(alice, save(run, alice, 6, "former"));
+  value<UnloadModelResult>(alice, plane().unload_model(alice, run, no_trace)->request);
+  for (int i = 0; i < 5; ++i) {
+    advance(30 * kSecond);
+    ASSERT_TRUE(plane().heartbeat(alice, s).ok());
+  }
+  ASSERT_EQ(create_model(s, alice), run);
+  ASSERT_TRUE(durable().ok());
+  crash_and_boot();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  EXPECT_EQ(worker().weights_of(run.str()), 1);
+}
+
 }  // namespace
 }  // namespace tuft::control
