@@ -14,6 +14,7 @@ MODULE = re.compile(r"tuft_module\(NAME (\S+)(.*?)\)\s", re.S)
 LISTS = re.compile(r"\b(SOURCES|ALONE|LIBS|TESTS|TEST_LIBS)\b")
 RAW_STRING = re.compile(r'R"(\w*)\(.*?\)\1"', re.S)
 SPACE = re.compile(r"namespace ([\w:]+) \{$")
+END_OF_SPACE = re.compile(r"\}  // namespace [\w:]+$")
 ALIAS = re.compile(r"(?:using|namespace) (\w+) = (.*)")
 TYPE = re.compile(r"(?:struct|class|enum class|enum|union) (\w+)[^;(]*(?:\{|$)")
 VARIABLE = re.compile(r"[\w:<>,&*\s]*?[\s&*](\w+)(?:\[\w*\])*(?:\s+TUFT_\w+\(.*?\))?\s*(?:=|;|\{)")
@@ -60,11 +61,14 @@ def parameters_of(rest, following):
 
 def names_of(text):
     """Yields (namespace, name, what it is) of each declaration in an anonymous namespace."""
-    space, is_anonymous = "", False
+    spaces, is_anonymous = [], False
     lines = RAW_STRING.sub('""', text).split("\n")
     for number, line in enumerate(lines):
+        space = "::".join(spaces)
         if found := SPACE.match(line):
-            space = found[1]
+            spaces.append(found[1])
+        elif END_OF_SPACE.match(line):
+            spaces.pop()
         elif line in ("namespace {", "}  // namespace"):
             is_anonymous = line.startswith("n")
         elif not is_anonymous or not line or line.startswith(NO_DECLARATION):

@@ -59,6 +59,14 @@ class CheckNames(unittest.TestCase):
                              "tuft_module(NAME m\n  SOURCES\n    one.cc\n  ALONE\n    other.cc\n  LIBS x)\n")
         self.assertEqual(code, 0)
 
+    def test_a_namespace_in_a_namespace_is_the_same_however_it_is_written(self):
+        nested = f"namespace tuft::m {{\n{source('int a = 1;', 'inner')}\n{source('int b = 1;', 'second')}}}  // namespace tuft::m\n"
+        for name in ("a", "b"):
+            space = "tuft::m::inner" if name == "a" else "tuft::m::second"
+            code, output = self.check(nested, source(f"int {name} = 2;", space))
+            self.assertEqual(code, 1, output)
+            self.assertIn(f"both declare {name};", output)
+
     def test_tests_are_compared_with_each_other_and_not_with_sources(self):
         code, output = self.check(source("int a = 1;"), source("int a = 2;"), "tuft_module(NAME m LIBS x TESTS one.cc other.cc)\n")
         self.assertEqual(code, 1)

@@ -97,7 +97,7 @@ bool read_leaves(std::string_view text, Leaf leaf) {
 }
 
 // Collects the scalars of one thread's context.
-struct Parts {
+struct ContextScalars {
   std::string traceparent;
   std::string tracestate;
   std::string baggage;
@@ -197,7 +197,7 @@ std::string to_remote_carrier(const std::map<uint64_t, TraceProcContext>& by_roo
 std::map<uint64_t, TraceProcContext> from_remote_carrier(std::string_view base64) {
   if (absent(base64)) return {};
   const auto json = from_base64(base64);
-  std::map<uint64_t, Parts> parts;
+  std::map<uint64_t, ContextScalars> parts;
   bool rooms_readable = true;
   const auto take = [&](const std::vector<std::string>& keys, const std::string& text) {
     const auto room = parse_room(keys.front());
@@ -235,7 +235,7 @@ std::string TraceProcContext::to_json() const {
 
 TraceProcContext TraceProcContext::from_json(std::string_view text) {
   if (internal::absent(text)) return {};
-  internal::Parts parts;
+  internal::ContextScalars parts;
   const bool well_formed =
       internal::read_leaves(text, [&](const std::vector<std::string>& keys, const std::string& value) {
         if (keys.size() == 2) parts.take(keys[0], keys[1], value);
