@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Checks the format of all our sources and runs clang-tidy on them. Results of checked files are cached by the hash of
-their text, headers and rules ($XDG_CACHE_HOME/tuft-lint), so that a second run takes seconds, in other clones too."""
+their text, headers and rules ($XDG_CACHE_HOME/tuft-lint), so that a second run takes seconds, in other clones too. Sources that
+the build compiles in groups are checked in groups, too, because most of the time is spent on the headers that they share; where
+a group does not pass, each of its files is checked alone, and that counts."""
 import argparse
+import collections
 import concurrent.futures
 import hashlib
 import json
@@ -20,7 +23,8 @@ TIDY_ARGUMENTS = ["--quiet", "--extra-arg=-Wthread-safety", "--extra-arg=-Wno-un
                   "--extra-arg=-Wno-unused-command-line-argument"]
 # clang-tidy requires at least one check. For tests, only clang's own warnings count, such as those of thread safety.
 TEST_CHECKS = "--checks=-*,modernize-use-override"
-
+GROUP = 16  # files
+TARGET_OF_GROUP = re.compile(r" -o (\S+)/Unity/")
 
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tuft-lint"
 
@@ -73,56 +77,85 @@ class Fingerprints:
         return digest.hexdigest()
 
 
-def commands_for_clang(build):
-    """A folder with the compile commands as clang reads them, and the sources in them. Precompiled headers are g++'s; without
-    them, each source is read with the headers that it includes itself."""
-    entries = compile_commands.entries(build)
-    folder = build / "lint"
-    folder.mkdir(exist_ok=True)
-    (folder / "compile_commands.json").write_text(json.dumps(entries))
-    return folder, {entry["file"] for entry in entries}
+def groups_of(entries, size):
+    """Returns lists of compile commands: of one target, tests or none, and not more than `size`."""
+    grouped, alone = collections.defaultdict(list), []
+    for entry in entries:
+        if target := TARGET_OF_GROUP.search(entry["command"]):
+            grouped[target[1], is_test(pathlib.Path(entry["file"]))].append(entry)
+        else:
+            alone.append([entry])
+    return [some[start:start + size] for some in grouped.values() for start in range(0, len(some), size)] + alone
+
+
+def merged(group, source):
+    """Writes the text of all files of a group to `source`, and returns the command that compiles it."""
+    source.write_text("\n".join(pathlib.Path(entry["file"]).read_text() for entry in group))
+    first = group[0]
+    return {**first, "file": str(source), "command": first["command"].replace(first["file"], str(source))}
 
 
 def is_test(source):
     return not {"tests", "testing", "fuzz", "bench"}.isdisjoint(source.relative_to(ROOT).parts)
 
 
-def tidy(source, build):
-    checks = [TEST_CHECKS] if is_test(source) else []
-    run = subprocess.run(["clang-tidy-16", "-p", str(build), *TIDY_ARGUMENTS, *checks, str(source)],
+def tidy(source, checks, folder):
+    """Returns what clang-tidy finds in a source; nothing: it passes."""
+    run = subprocess.run(["clang-tidy-16", "-p", str(folder), *TIDY_ARGUMENTS, *checks, str(source)],
                          capture_output=True, text=True)
-    return run.returncode, run.stdout + ("" if run.returncode == 0 else run.stderr)
+    return run.stdout + run.stderr if run.returncode else ""
+
+
+def tidy_group(group, source, folder):
+    """Returns what clang-tidy finds in each file of a group, by the file's name. `source` holds the text of all."""
+    files = [entry["file"] for entry in group]
+    checks = [TEST_CHECKS] if is_test(pathlib.Path(files[0])) else []
+    if len(files) > 1 and not tidy(source, checks, folder):
+        return dict.fromkeys(files, "")
+    return {file: tidy(file, checks, folder) for file in files}
+
+
+def check(entries, size, jobs, folder):
+    """Yields each file with what clang-tidy finds in it. Precompiled headers are g++'s; without them, each source is read with
+    the headers that it includes itself."""
+    folder.mkdir(exist_ok=True)
+    groups = [(group, folder / f"group_{number}.cc") for number, group in enumerate(groups_of(entries, size))]
+    commands = [*entries, *(merged(*pair) for pair in groups if len(pair[0]) > 1)]
+    (folder / "compile_commands.json").write_text(json.dumps(commands))
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for found in pool.map(lambda pair: tidy_group(*pair, folder), groups):
+            yield from found.items()
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("files", nargs="*", help="only these")
+    parser.add_argument("files", nargs="*", help="only these, each alone")
     options = parser.parse_args()
+    build = options.build.resolve()
 
     headers_and_sources = tracked("*.h", "*.cc")
     ok = check_format(headers_and_sources)
 
-    commands, compiled = commands_for_clang(options.build)
-    sources = [path for path in tracked("*.cc") if str(path) in compiled]
+    commands = {entry["file"]: entry for entry in compile_commands.entries(build)}
+    sources = [path for path in tracked("*.cc") if str(path) in commands]
     if options.files:
         chosen = {str(pathlib.Path(name).resolve()) for name in options.files}
         sources = [path for path in sources if str(path) in chosen]
     version = subprocess.run(["clang-tidy-16", "--version"], capture_output=True, text=True, check=True).stdout
     rules = (ROOT / ".clang-tidy").read_text() + " ".join([*TIDY_ARGUMENTS, TEST_CHECKS]) + version
-    fingerprints = Fingerprints(options.build / "proto")
+    fingerprints = Fingerprints(build / "proto")
     CACHE.mkdir(parents=True, exist_ok=True)
-    stamps = {path: CACHE / fingerprints.of(path, rules) for path in sources}
-    todo = [path for path in sources if not stamps[path].exists()]
+    stamps = {str(path): CACHE / fingerprints.of(path, rules) for path in sources}
+    todo = [commands[path] for path, stamp in stamps.items() if not stamp.exists()]
     print(f"clang-tidy: {len(todo)} of {len(sources)} files changed", flush=True)
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for path, (code, output) in zip(todo, pool.map(lambda path: tidy(path, commands), todo)):
-            if code == 0:
-                stamps[path].touch()
-            else:
-                ok = False
-                print(output, flush=True)
+    for path, found in check(todo, 1 if options.files else GROUP, options.jobs, build / "lint"):
+        if found:
+            ok = False
+            print(found, flush=True)
+        else:
+            stamps[path].touch()
     print("lint passed" if ok else "lint failed")
     return 0 if ok else 1
 
