@@ -37,13 +37,15 @@ class Server(server.Server):
         super().__init__(options, name, model_size=size, model=dict(worker="joined", workers=workers),
                          settings="join:\n" + "".join(f"  {key}: {value}\n" for key, value in join.items()))
 
-    def join_worker(self):
-        """Starts a worker and waits until it serves or stands by. Returns its process."""
+    def join_worker(self, program=None, environment=None):
+        """Starts a worker and waits until it serves or stands by. Returns its process. `program` takes the place of
+        tuft-worker."""
         log = (self.home / f"worker-{len(self.joined)}.log").open("w")
-        command = [self.options.programs / "tuft-worker", "--join", f"localhost:{self.port}", "--join-token-file",
+        command = [program or self.options.programs / "tuft-worker", "--join", f"localhost:{self.port}", "--join-token-file",
                    self.token_file, "--join-ca", self.certificates / "ca.pem", "--model-name", "bench", "--model-path",
                    server.base_model(self.options, self.size), "--threads", "1"]
-        self.joined.append(subprocess.Popen([str(part) for part in command], stdout=log, stderr=log))
+        self.joined.append(subprocess.Popen([str(part) for part in command], stdout=log, stderr=log,
+                                            env={**os.environ, **(environment or {})}))
         log.close()
         deadline = time.monotonic() + START_SECONDS
         while len(self.present()) < len(self.joined):

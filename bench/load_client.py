@@ -115,12 +115,12 @@ class Sampler(Connection):
             "type": "create_sampling_session"})["sampling_session_id"]
 
     def sample(self, prompt, new_tokens):
-        """Returns the number of tokens that were drawn."""
+        """Returns the number of tokens that were drawn: with an empty list of stops, no token ends a sequence early."""
         # Connections that share a session must not repeat each other's numbers.
         self.seq += 1
         answer = self.result(self.post("asample", {
             "sampling_session_id": self.id, "seq_id": self.number * 1_000_000 + self.seq, "num_samples": 1,
             "prompt": {"chunks": [{"type": "encoded_text", "tokens": prompt}]},
-            "sampling_params": {"max_tokens": new_tokens, "temperature": 1.0, "top_k": -1, "top_p": 1.0},
+            "sampling_params": {"max_tokens": new_tokens, "temperature": 1.0, "top_k": -1, "top_p": 1.0, "stop": []},
             "prompt_logprobs": False, "topk_prompt_logprobs": 0, "type": "sample"}))
         return sum(len(sequence["tokens"]) for sequence in answer["sequences"])

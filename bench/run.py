@@ -37,7 +37,7 @@ def parse():
     parser.add_argument("--pairs", type=int, default=10, help="minimum pairs of on and off in the suite telemetry")
     parser.add_argument("--seconds", type=int, default=3, help="duration of one sample of the API")
     parser.add_argument("--parts", type=lambda text: text.split(","), help="of the suite api: posts, parked, ingest, store, "
-                        "restart; of engine: train, tenants, decode; of scale: pair, joined, losses, placement; of "
+                        "restart; of engine: train, tenants, decode; of scale: pair, simulated, joined, losses, placement; of "
                         "telemetry_console: small, medium; default: all")
     parser.add_argument("--parked", type=int, default=10_000, help="open polls in the suite api")
     parser.add_argument("--hold", type=int, default=60, help="seconds for which the polls stay open")

@@ -3,12 +3,14 @@ with it, and one whose overview ten browsers have open.
 
 The browsers are connections that ask what the page asks, as often: browsers themselves would need the same cores."""
 import contextlib
+import functools
 import json
 import subprocess
+import time
 
 import measure
 import server
-from suites import telemetry_overhead
+from suites import polls, telemetry_overhead
 
 BROWSERS = 10
 OPERATIONS = "name=future_store.execute_operation%7Coai.proxy_inference&from=-1h"
@@ -57,6 +59,13 @@ def while_watched(running, take):
     return sample
 
 
+def with_own_cpu(running, take):
+    """Adds the processor time of the server without its workers and clients, and the seconds in which it was used."""
+    cpu, begin = polls.own_cpu_seconds(running), time.monotonic()
+    sample = take()
+    return {**sample, "own_cpu": polls.own_cpu_seconds(running) - cpu, "own_seconds": time.monotonic() - begin}
+
+
 def run(options):
     console = "console: {operators: [bench]}\n"
     without = "  store: {enabled: false}\n"
@@ -78,8 +87,9 @@ def measure_round(options, servers, order, size, samples):
     clients, sources = [], {}
     for name, running in servers.items():
         clients.append(telemetry_overhead.sdk(options, running))
-        sources[name] = {**telemetry_overhead.load_sources(options, running, clients[-1]),
-                         "api, heartbeats": heartbeats(options, running)}
+        taken = {**telemetry_overhead.load_sources(options, running, clients[-1]),
+                 "api, heartbeats": heartbeats(options, running)}
+        sources[name] = {load: functools.partial(with_own_cpu, running, take) for load, take in taken.items()}
     sources["watched"] = {load: while_watched(servers["watched"], take) for load, take in sources["watched"].items()}
     for load in LOADS[size] or sources["off"]:
         takes = {name: sources[name][load] for name in order}
@@ -97,6 +107,10 @@ def heartbeats(options, running):
     return lambda: server.wrk(running, "/api/v1/session_heartbeat", script, options.seconds)
 
 
+def own_cores(taken):
+    return sum(sample["own_cpu"] for sample in taken) / sum(sample["own_seconds"] for sample in taken)
+
+
 def report(samples, answers):
     rows, data = [], []
     for load, taken in samples.items():
@@ -105,12 +119,14 @@ def report(samples, answers):
         cpu = {name: [sample["cpu_seconds"] / sample[unit] for sample in one] for name, one in taken.items()}
         for name in ("store", "watched"):
             rows.append([load, name, measure.spread(rates[name]), measure.spread(rates["off"]),
-                         measure.paired_ratio(rates[name], rates["off"]), measure.paired_ratio(cpu[name], cpu["off"])])
+                         measure.paired_ratio(rates[name], rates["off"]), measure.paired_ratio(cpu[name], cpu["off"]),
+                         f"{own_cores(taken[name]):.4f}, {own_cores(taken['off']):.4f}"])
         data.append(dict(case=load, unit=unit, rates={name: measure.spread(one) for name, one in rates.items()}, raw=taken))
     return dict(data=dict(measurements=data, answered=len(answers)),
                 tables=[dict(title="The embedded store, and ten browsers on the overview, against neither",
                              columns=["load", "server", "per second", "without the store, per second", "rate [95 %]",
-                                      "server CPU [95 %]"], rows=rows)],
+                                      "server CPU [95 %]", "cores of the server alone: with, without"], rows=rows)],
                 notes=[f"watched: {BROWSERS} connections ask for the {len(PAGE)} answers of the overview every "
                        f"{PAGE_SECONDS} s, {BROWSERS * len(PAGE) // PAGE_SECONDS} requests a second, on the same cores.",
-                       "small and medium: the base models of tuft init-model. train and decode go through the Tinker SDK; its own time is included everywhere."])
+                       "small and medium: the base models of tuft init-model. train and decode go through the Tinker SDK; its own time is "
+                       "included everywhere."])
