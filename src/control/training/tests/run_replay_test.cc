@@ -36,6 +36,7 @@ TEST_F(Replay, OnlyWhatCameAfterTheRestorePointIsMadeAgain) {
   value<LoadWeightsResult>(alice, load(run, alice, next(), saved.path));
   worker().clear_calls();
   worker().restart();
+  sweep_until([&] { return worker().calls().size() == 2; });
   EXPECT_THAT(functions(worker()), ElementsAre("create_adapter", "load_state"));
   step(run);
   EXPECT_EQ(worker().weights_of(run.str()), 2);
