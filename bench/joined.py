@@ -27,14 +27,14 @@ def certificates(options):
 class Server(server.Server):
     """A server for whose base model `workers` serve at the same time, once they have joined."""
 
-    def __init__(self, options, name, directory, workers=1, size="tiny"):
-        self.options, self.certificates, self.size = options, directory, size
+    def __init__(self, options, name, directory, workers=1, size="tiny", metrics=False):
+        self.options, self.certificates, self.size, self.workers = options, directory, size, workers
         self.port, self.token_file, self.joined = server.free_port(), directory / f"token-{name}", []
         self.token_file.write_text(TOKEN + "\n")
         os.chmod(self.token_file, 0o600)
         join = dict(port=self.port, certificate=directory / "server.pem", private_key=directory / "server.key",
                     token_file=self.token_file, lease_seconds=LEASE)
-        super().__init__(options, name, model_size=size, model=dict(worker="joined", workers=workers),
+        super().__init__(options, name, model_size=size, model=dict(worker="joined", workers=workers), metrics=metrics,
                          settings="join:\n" + "".join(f"  {key}: {value}\n" for key, value in join.items()))
 
     def join_worker(self, program=None, environment=None):

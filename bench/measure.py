@@ -292,5 +292,10 @@ def rates(samples, what="tokens"):
     return [sample[what] / sample["seconds"] for sample in samples]
 
 
+def cores(samples, what):
+    """Returns the processors that were used on average, where `what` is a number of processor seconds."""
+    return sum(sample[what] for sample in samples) / sum(sample["seconds"] for sample in samples)
+
+
 def today():
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")

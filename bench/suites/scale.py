@@ -3,7 +3,8 @@
 import measure
 from suites import scale_joined, scale_losses, scale_pair, scale_placement, scale_simulated
 
-PARTS = {"pair": scale_pair, "simulated": scale_simulated, "joined": scale_joined, "losses": scale_losses, "placement": scale_placement}
+PARTS = {"pair": scale_pair, "simulated": scale_simulated, "joined": scale_joined, "losses": scale_losses,
+         "placement": scale_placement}
 
 
 def run(options):

@@ -117,15 +117,11 @@ def run(options):
     return report(samples)
 
 
-def share(sample, who):
-    return sum(one[who] for one in sample) / sum(one["seconds"] for one in sample)
-
-
 def row(name, samples):
     two, one = (samples[name, count] for count in WORKERS)
     cores, busiest = ["-"] * 3, "-"
     if "server_cpu" in two[0]:
-        cores = [f"{share(two, who):.2f}, {share(one, who):.2f}" for who in ("workers_cpu", "server_cpu", "client_cpu")]
+        cores = [f"{measure.cores(two, who):.2f}, {measure.cores(one, who):.2f}" for who in ("workers_cpu", "server_cpu", "client_cpu")]
     if "busiest" in two[0]:
         busiest = measure.spread([100 * sample["busiest"] for sample in two])
     rates = [measure.rates(two), measure.rates(one)]

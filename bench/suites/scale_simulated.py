@@ -1,23 +1,18 @@
 """More workers than this machine has cores: real servers and workers, whose engines sleep as long as an engine took here."""
 import argparse
-import concurrent.futures
 import contextlib
-import functools
 import json
 import statistics
-import time
 
 import joined
-import load_client
 import measure
-from suites import engine, polls, scale_pair
+from suites import engine, scale_pair
 
 COUNTS = [1, 2, 4, 8]
 BATCHES = [1, 8, 16, 32, 64]
 RECORDINGS = 3
-RUNS, SEQUENCES = scale_pair.RUNS, scale_pair.SEQUENCES
-LOADS = {"train": f"training, {RUNS} runs", "sessions": f"sampling, {SEQUENCES} sessions",
-         "sessions each": f"sampling, {SEQUENCES} sessions for each worker"}
+SEQUENCES = scale_pair.SEQUENCES
+LOADS = {name: scale_pair.LOADS[name] for name in ("train", "sessions", "sessions each")}
 
 
 def record(options):
@@ -32,35 +27,21 @@ def record(options):
         return {"train_token": median(training, lambda taken: taken["tokens"]), "steps": steps}
 
 
-class Load:
-    """A server with its simulated workers, and clients, each with a thread and a connection of its own."""
-
-    def __init__(self, options, stack, directory, count, times):
-        self.server = stack.enter_context(joined.Server(options, f"scale-simulated-{count}", directory, workers=count))
-        program = options.programs.parent / "bench" / "tuft_simulated_worker"
-        for _ in range(count):
-            self.server.join_worker(program, {"TUFT_SIMULATED_TIMES": json.dumps(times)})
-        self.pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(SEQUENCES * count))
-        self.runs = [load_client.Run(self.server, number, scale_pair.LENGTH) for number in range(RUNS)]
-        self.samplers = [load_client.Sampler(self.server, number) for number in range(SEQUENCES * count)]
-
-    def sources(self):
-        return {"train": functools.partial(self.timed, scale_pair.train, self.runs),
-                "sessions": functools.partial(self.timed, scale_pair.draw, self.samplers[:SEQUENCES]),
-                "sessions each": functools.partial(self.timed, scale_pair.draw, self.samplers)}
-
-    def timed(self, work, clients):
-        server_cpu, client_cpu, begin = polls.own_cpu_seconds(self.server), time.process_time(), time.monotonic()
-        tokens = sum(self.pool.map(work, clients))
-        return dict(seconds=time.monotonic() - begin, tokens=tokens, server_cpu=polls.own_cpu_seconds(self.server) - server_cpu,
-                    client_cpu=time.process_time() - client_cpu)
+def started(options, directory, count, times):
+    """Returns a server whose `count` workers have joined."""
+    running = joined.Server(options, f"scale-simulated-{count}", directory, workers=count, metrics=True)
+    program = options.programs.parent / "bench" / "tuft_simulated_worker"
+    for _ in range(count):
+        running.join_worker(program, {"TUFT_SIMULATED_TIMES": json.dumps(times)})
+    return running
 
 
 def run(options):
     times = record(options)
     directory = joined.certificates(options)
     with contextlib.ExitStack() as stack:
-        sources = {count: Load(options, stack, directory, count, times).sources() for count in COUNTS}
+        servers = {count: stack.enter_context(started(options, directory, count, times)) for count in COUNTS}
+        sources = {count: scale_pair.Load(running).sources() for count, running in servers.items()}
         ordered = {(name, count): sources[count][name] for name in LOADS for count in COUNTS}
         samples = measure.interleaved(ordered, options.repetitions)
     return report(samples, times)
@@ -78,7 +59,7 @@ def row(name, count, samples, times):
     taken, one = samples[name, count], samples[name, 1]
     rates = [measure.rates(taken), measure.rates(one)]
     return [LOADS[name], count, measure.spread(rates[0]), measure.paired_ratio(*rates), f"{allowed(name, count, times):.2f}",
-            *(f"{scale_pair.share(taken, who):.2f}" for who in ("server_cpu", "client_cpu"))]
+            *(f"{measure.cores(taken, who):.2f}" for who in ("server_cpu", "client_cpu"))]
 
 
 def report(samples, times):

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import json
 import subprocess
-import time
 
 import measure
 import server
@@ -60,10 +59,10 @@ def while_watched(running, take):
 
 
 def with_own_cpu(running, take):
-    """Adds the processor time of the server without its workers and clients, and the seconds in which it was used."""
-    cpu, begin = polls.own_cpu_seconds(running), time.monotonic()
+    """Adds the processor time of the server without its workers and clients."""
+    before = polls.own_cpu_seconds(running)
     sample = take()
-    return {**sample, "own_cpu": polls.own_cpu_seconds(running) - cpu, "own_seconds": time.monotonic() - begin}
+    return {**sample, "own_cpu": polls.own_cpu_seconds(running) - before}
 
 
 def run(options):
@@ -107,10 +106,6 @@ def heartbeats(options, running):
     return lambda: server.wrk(running, "/api/v1/session_heartbeat", script, options.seconds)
 
 
-def own_cores(taken):
-    return sum(sample["own_cpu"] for sample in taken) / sum(sample["own_seconds"] for sample in taken)
-
-
 def report(samples, answers):
     rows, data = [], []
     for load, taken in samples.items():
@@ -120,7 +115,7 @@ def report(samples, answers):
         for name in ("store", "watched"):
             rows.append([load, name, measure.spread(rates[name]), measure.spread(rates["off"]),
                          measure.paired_ratio(rates[name], rates["off"]), measure.paired_ratio(cpu[name], cpu["off"]),
-                         f"{own_cores(taken[name]):.4f}, {own_cores(taken['off']):.4f}"])
+                         ", ".join(f"{measure.cores(taken[side], 'own_cpu'):.4f}" for side in (name, "off"))])
         data.append(dict(case=load, unit=unit, rates={name: measure.spread(one) for name, one in rates.items()}, raw=taken))
     return dict(data=dict(measurements=data, answered=len(answers)),
                 tables=[dict(title="The embedded store, and ten browsers on the overview, against neither",
