@@ -13,6 +13,10 @@
 #include <cstdlib>
 #include <exception>
 #include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -21,6 +25,7 @@
 
 #include "app/tuft_worker/back_end.h"
 #include "app/tuft_worker/joined.h"
+#include "app/tuft_worker/options.h"
 #include "engine/native/native_engine.h"
 
 namespace tuft {
@@ -154,7 +159,8 @@ Result<std::unique_ptr<engine::Engine>> make_engine(const WorkerFlags& flags, co
 int main(int argc, char** argv) {
   try {
     const tuft::app::Command command = tuft::app::parse_command(argc, argv);
-    if (command.kind != tuft::app::Command::Kind::kServe || command.worker.join.address.empty()) return 2;
+    if (command.kind == tuft::app::Command::Kind::kExit) return command.exit_code;
+    if (command.worker.join.address.empty()) throw std::invalid_argument("it can only join a server: give --join");
     return tuft::app::serve_joined(command.worker, command.arguments);
   } catch (const std::exception& exception) {
     std::fprintf(stderr, "tuft_simulated_worker: %s\n", exception.what());
