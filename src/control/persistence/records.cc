@@ -122,7 +122,6 @@ std::string to_json(const RunRecord& record) {
   ours["lora_alpha"] = record.lora_alpha;
   ours["optimizer"] = optimizer_name(record.optimizer);
   ours["next_ephemeral_checkpoint"] = record.next_ephemeral_name;
-  ours["created_future_id"] = record.created_number;
   ours["restore_point"] = ref_json(record.restore_point);
   ours["restore_with_optimizer"] = record.restore_with_optimizer;
   ours["restore_future_id"] = record.restore_number;
@@ -158,9 +157,6 @@ Result<RunRecord> run_from_json(std::string_view text) {
     if (!optimizer) return data_loss("the record of a training run names an unknown optimizer", "bad_record");
     record.optimizer = *optimizer;
     record.next_ephemeral_name = whole_number<int>(ours, "next_ephemeral_checkpoint");
-    if (ours.contains("created_future_id")) {  // older records do not have it
-      record.created_number = whole_number<uint64_t>(ours, "created_future_id");
-    }
     record.restore_point = ref_value(ours, "restore_point");
     record.restore_with_optimizer = ours.at("restore_with_optimizer").get<bool>();
     record.restore_number = whole_number<uint64_t>(ours, "restore_future_id");

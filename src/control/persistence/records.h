@@ -51,7 +51,6 @@ struct RunRecord {
   int next_training_name = 1;
   int next_sampler_name = 1;
   int next_ephemeral_name = 1;
-  uint64_t created_number = 0;  // of the operation that created it; 0: not known
   // The checkpoint from which the adapter is restored, and what it would lose by that.
   std::optional<CheckpointRef> restore_point;
   bool restore_with_optimizer = false;

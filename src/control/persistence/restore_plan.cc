@@ -79,9 +79,7 @@ Boundary find_boundary(RunRecord& record, const CheckpointIndex& checkpoints) {
     if (boundary.checkpoint == nullptr) boundary = {};
   }
   const CheckpointPtr newest = checkpoints.newest_training(record.id);
-  // The id of a run that was unloaded can come again, and the checkpoints of the former run are still there.
-  const bool is_own = newest != nullptr && newest->future_number > record.created_number;
-  if (is_own && boundary.is_before(*newest)) {
+  if (newest != nullptr && boundary.is_before(*newest)) {
     const bool unrecorded = newest->future_number > record.restore_number;
     boundary = {newest, newest->future_number, newest->seq_id};
     record.restore_with_optimizer = true;
@@ -274,9 +272,8 @@ RestorePlan plan_restore(StoredState state, const CheckpointIndex& checkpoints,
     plans.emplace(id, plan_run(plan.runs.back(), futures_of[id], checkpoints));
     if (may_be_held && may_be_held(record)) let_hope(plan.runs.back(), record, futures_of[id], checkpoints);
     const Boundary& boundary = plans.at(id).boundary;
-    const RunRecord& planned = plan.runs.back().record;
     plan.last_future_number =
-        std::max({plan.last_future_number, boundary.number, planned.restore_number, planned.created_number});
+        std::max({plan.last_future_number, boundary.number, plan.runs.back().record.restore_number});
   }
   // The records of old operations are dropped, but checkpoints are told apart by their numbers for ever.
   for (const SamplerRecord& sampler : plan.samplers) {

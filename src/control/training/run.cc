@@ -26,7 +26,6 @@ RunRecord record_of_locked(const Run& run, Nanos wall) TUFT_REQUIRES(run.mutex) 
   record.next_training_name = run.next_training_name;
   record.next_sampler_name = run.next_sampler_name;
   record.next_ephemeral_name = run.next_ephemeral_name;
-  record.created_number = run.created_number;
   if (run.restore_point) {
     const CheckpointPtr& checkpoint = run.restore_point->checkpoint;
     record.restore_point = checkpoint == nullptr ? run.restore_point->unreadable
@@ -145,7 +144,6 @@ RunPtr run_of(const RestoredRun& restored, const ModelPtr& model, const ModelBac
   run->next_training_name = record.next_training_name;
   run->next_sampler_name = record.next_sampler_name;
   run->next_ephemeral_name = record.next_ephemeral_name;
-  run->created_number = record.created_number;
   run->from_store = true;
   run->numbers_lost = restored.lost;
   run->gradient_lost = restored.lost && record.restore_lacks_gradient;

@@ -150,10 +150,8 @@ struct Run {
   OperationLog<RunOperation> log TUFT_GUARDED_BY(mutex);
   OperationPtr running TUFT_GUARDED_BY(mutex);
   StepClock step_clock TUFT_GUARDED_BY(mutex);
-  bool queued TUFT_GUARDED_BY(mutex) = false;   // waits in the training queue of the base model
-  bool created TUFT_GUARDED_BY(mutex) = false;  // its adapter was created once
-  // The number of the future that created it, so that checkpoints of a former run with the same id are told apart.
-  uint64_t created_number TUFT_GUARDED_BY(mutex) = 0;
+  bool queued TUFT_GUARDED_BY(mutex) = false;     // waits in the training queue of the base model
+  bool created TUFT_GUARDED_BY(mutex) = false;    // its adapter was created once
   Nanos last_request TUFT_GUARDED_BY(mutex) = 0;  // wall clock
   bool closed TUFT_GUARDED_BY(mutex) = false;
   std::optional<RunEnding> ending TUFT_GUARDED_BY(mutex);

@@ -53,6 +53,10 @@ std::string creation_key(const RunId& run) {
   return run.str() + "#create";
 }
 
+std::string unload_key(const RunId& run) {
+  return run.str() + "#unload";
+}
+
 Submitted submitted(const FuturePtr& future) {
   return {future->request, future->keys.run, OperationKeysPtr(future, &future->keys), future->context};
 }
@@ -222,6 +226,15 @@ Result<Submitted> RunSubmissions::create_from_checkpoint(const UserId& user, con
 Result<Submitted> RunSubmissions::admit_creation(const UserId& user, const CreateModel& request, const ModelPtr& model,
                                                  double lora_alpha, const OperationPtr& operation,
                                                  const telemetry::SpanContext& trace) {
+  // A new run must not get results or checkpoints of a former run with its id. The result of the unloading is the last
+  // that is removed.
+  const RunId id = run_id_of(request.session, request.model_seq_id);
+  if (parts_.futures.find_by_key(user, unload_key(id)) != nullptr || parts_.runs.has_left_checkpoints(id)) {
+    return invalid_argument("model_seq_id " + std::to_string(request.model_seq_id) +
+                                " of this session belongs to a model that was unloaded; use a number that this session "
+                                "has not used",
+                            "model_seq_id_used");
+  }
   TUFT_ASSIGN(const RunTable::Added added, parts_.runs.add(make_run(user, request, model, lora_alpha, parts_.clock)));
   const RunPtr& run = added.run;
   // The session may have begun to end before it could see the run.
@@ -237,7 +250,6 @@ Result<Submitted> RunSubmissions::admit_creation(const UserId& user, const Creat
   {
     MutexLock lock(run->mutex);
     exists = run->created;
-    if (!exists) run->created_number = operation->future->number;
   }
   if (exists) {
     FutureValue known = CreateModelResult{run->id};
@@ -253,7 +265,7 @@ Result<Submitted> RunSubmissions::admit_creation(const UserId& user, const Creat
 
 Result<Submitted> RunSubmissions::unload_model(const UserId& user, const RunId& run_id,
                                                const telemetry::SpanContext& trace) {
-  const std::string key = run_id.str() + "#unload";
+  const std::string key = unload_key(run_id);
   if (const FuturePtr known = parts_.futures.find_by_key(user, key)) return submitted(known);
   TUFT_ASSIGN(const RunPtr run, parts_.runs.find(user, run_id));
   auto operation = std::make_shared<RunOperation>();

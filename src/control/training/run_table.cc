@@ -83,6 +83,10 @@ Result<RunPtr> RunTable::find(const UserId& user, const RunId& run) const {
   return found;
 }
 
+bool RunTable::has_left_checkpoints(const RunId& run) const {
+  return of_any_user(run) == nullptr && checkpoints_.lists().head(run).has_value();
+}
+
 Error RunTable::unknown(const UserId& user, const RunId& run) const {
   const CheckpointPtr newest = checkpoints_.lists().newest_training(run);
   const bool is_own = newest != nullptr && newest->owner == user;

@@ -40,6 +40,8 @@ class RunTable {
 
   // Returns the user's run. kNotFound: see unknown(); also for a run whose session ends.
   Result<RunPtr> find(const UserId& user, const RunId& run) const;
+  // Returns true if the run was unloaded and has checkpoints.
+  bool has_left_checkpoints(const RunId& run) const;
   // The error for a run that is not there. It tells the user's own runs why, and which checkpoint is the newest.
   Error unknown(const UserId& user, const RunId& run) const;
   Result<ModelInfo> get_info(const UserId& user, const RunId& run) const;

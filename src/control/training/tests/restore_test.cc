@@ -355,22 +355,45 @@ TEST_F(Restore, ANormalStopKeepsEverything) {
   EXPECT_EQ(worker().weights_of(run.str()), 2);
 }
 
-TEST_F(Restore, ARunIsNotRestoredFromACheckpointOfAFormerRunWithItsId) {
+// The id of a run is made of its session and its number.
+TEST_F(Restore, TheNumberOfAnUnloadedRunIsRefusedWhileItsResultsOrCheckpointsAreThere) {
   config().limits.future_retention_seconds = 120;
   const SessionId s = boot_with_session();
-  const RunId run = create_model(s, alice);
-  for (int seq = 1; seq <= 5; ++seq) value<OptimStepResult>(alice, optim_step(run, alice, seq));
-  value<SaveWeightsResult>(alice, save(run, alice, 6, "former"));
-  value<UnloadModelResult>(alice, plane().unload_model(alice, run, no_trace)->request);
-  for (int i = 0; i < 5; ++i) {
-    advance(30 * kSecond);
-    ASSERT_TRUE(plane().heartbeat(alice, s).ok());
+  const auto pass = [&](int seconds) {
+    for (int i = 0; i < seconds; i += 20) {
+      advance(20 * kSecond);
+      ASSERT_TRUE(plane().heartbeat(alice, s).ok());
+    }
+  };
+  const auto refusal = [&](int64_t number) {
+    const auto created = plane().create_model(alice, create_request(s, number), no_trace);
+    return created.ok() ? "it was created" : created.error().reason;
+  };
+  const RunId saved = create_model(s, alice, 0);
+  const RunId not_saved = create_model(s, alice, 1);
+  pass(100);
+  const RequestId step = optim_step(not_saved, alice, 1);
+  value<OptimStepResult>(alice, step);
+  value<SaveWeightsResult>(alice, save(saved, alice, 1, "one"));
+  for (const RunId& run : {saved, not_saved}) {
+    value<UnloadModelResult>(alice, plane().unload_model(alice, run, no_trace)->request);
   }
-  ASSERT_EQ(create_model(s, alice), run);
-  ASSERT_TRUE(durable().ok());
-  crash_and_boot();
-  value<OptimStepResult>(alice, optim_step(run, alice, 1));
-  EXPECT_EQ(worker().weights_of(run.str()), 1);
+  pass(60);
+  for (const bool restarted : {false, true}) {
+    if (restarted) {
+      ASSERT_TRUE(durable().ok());
+      crash_and_boot();
+    }
+    EXPECT_EQ(refusal(0), "model_seq_id_used");
+    EXPECT_EQ(refusal(1), "model_seq_id_used");
+  }
+  value<OptimStepResult>(alice, step);
+  pass(140);
+  EXPECT_EQ(refusal(0), "model_seq_id_used");
+  ASSERT_EQ(create_model(s, alice, 1), not_saved);
+  const RequestId again = optim_step(not_saved, alice, 1);
+  EXPECT_NE(again, step);
+  value<OptimStepResult>(alice, again);
 }
 
 }  // namespace
