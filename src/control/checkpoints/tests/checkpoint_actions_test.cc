@@ -60,7 +60,7 @@ TEST_F(CheckpointActionsTest, RunIsRestoredFromADeletedCheckpointUntilTheServerS
   ASSERT_TRUE(remove(alice, saved(run, 2, "only")).ok());
   let_pass();
   worker().restart();
-  EXPECT_EQ(worker().weights_of(run.str()), 1);
+  sweep_until([&] { return worker().weights_of(run.str()) == 1; });
 }
 
 TEST_F(CheckpointActionsTest, OnlyTheOwnerActs) {
