@@ -1,8 +1,10 @@
 // Takes in what clients ask of training runs: checks it, admits it as a future, and passes it to the executor.
 //
 // A request that comes twice gets the first one's future: operations are told apart by run and seq_id, a creation by
-// session and model_seq_id. A request with invalid parameters of its operation (AdamParams, a checkpoint name) is
-// admitted and fails in its turn, so that its seq_id is used up in order; all other errors are returned at once.
+// session and model_seq_id. The model_seq_id of an unloaded run is refused while the run has results or checkpoints.
+//
+// A request with invalid parameters of its operation (AdamParams, a checkpoint name) is admitted and fails in its turn,
+// so that its seq_id is used up in order; all other errors are returned at once.
 #pragma once
 
 #include <memory>
