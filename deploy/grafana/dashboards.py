@@ -411,7 +411,7 @@ RESOURCES = dashboard("tuft-resources", "tuft / Resources", "Machine, GPUs, proc
         Panel("Busy", "Share of the time that the engine thread computed.", "percentunit",
               gauge("tuft_worker_busy_ratio", "MODEL", "base_model", "max"), top=1),
         LAST_STEP,
-        Panel("Last answer", "Time since a worker last answered.", "s",
+        Panel("Last sign of life", "Time since a worker last gave a sign of life.", "s",
               gauge("tuft_worker_heartbeat_age_seconds", "MODEL", "base_model", "max"),
               steps=((15, YELLOW), (30, RED))),
         Panel("Restarts", "In the last hour.", "none",

@@ -172,7 +172,7 @@ Result<std::shared_ptr<Connection>> SupervisedActorImpl::connection_locked(uint6
 void SupervisedActorImpl::end_call(const std::shared_ptr<PendingCall>& call, const grpc::Status& status) {
   std::optional<Error> error;
   if (status.ok()) {
-    gauges_.answered(system_clock().monotonic());
+    gauges_.gave_sign(system_clock().monotonic());
   } else {
     error = rpc::from_grpc(status, *call->context());
   }

@@ -21,8 +21,8 @@ constexpr Nanos kConnectPoll = 10 * kMillisecond;
 constexpr Nanos kAbsentPoll = 100 * kMillisecond;
 // A worker that lived this long restarts without a delay after its death.
 constexpr Nanos kHealthyLife = 30 * kSecond;
-// A worker that left so many health checks in a row unanswered is not ready. One may be late because the machine is
-// busy.
+// A worker that gave no sign of life during so many health checks in a row is not ready. One answer may be late because
+// the machine is busy.
 constexpr int kUnansweredMax = 3;
 
 Nanos now() {
@@ -49,7 +49,7 @@ struct SupervisedActorImpl::Life {
   std::shared_ptr<Question> question;
   telemetry::Span span;  // ends when the worker is ready
   Nanos asked = 0;       // when the newest health check began
-  int unanswered = 0;    // health checks, since the newest answer
+  int unanswered = 0;    // health checks, since the newest sign of life
   bool ready = false;
   bool draining = false;
 };
@@ -250,6 +250,9 @@ std::string SupervisedActorImpl::watch_life(Life& life) {
     const Nanos pause = starting ? kConnectPoll : std::min(kSecond, spec_.heartbeat);
     if (wait_for_wake(life.worker->ended_fd(), pause)) return life.worker->reap();
     if (stopping() || may_go(life)) return end_worker(life);
+    // On a narrow link, health checks and their answers wait behind large messages, so a part of such a message is a
+    // sign of life, too.
+    if (!starting) gauges_.gave_sign(life.worker->last_sign());
     std::string failure;
     if (starting ? !start_up(life, failure) : lease_ended(life, failure)) {
       life.worker->kill();
@@ -290,12 +293,11 @@ bool SupervisedActorImpl::start_up(Life& life, std::string& failure) {
   return false;
 }
 
-// Returns whether a worker has given no sign of life for longer than its lease, and then what happened in `failure`. On
-// a narrow link, health checks and their answers wait behind large messages, so a part of such a message is a sign,
-// too. If this thread was held up, the worker was not asked meanwhile.
+// Returns whether a worker has given no sign of life for longer than its lease, and then what happened in `failure`. If
+// this thread was held up, the worker was not asked meanwhile.
 bool SupervisedActorImpl::lease_ended(const Life& life, std::string& failure) const {
   if (spec_.lease == 0 || life.unanswered == 0) return false;
-  if (now() - std::max(gauges_.last_answer(), life.worker->last_sign()) <= spec_.lease) return false;
+  if (now() - gauges_.last_sign() <= spec_.lease) return false;
   failure = "answered nothing for " + std::to_string(spec_.lease / kSecond) + " s, its lease";
   return true;
 }
@@ -326,7 +328,7 @@ void SupervisedActorImpl::become_ready(Life& life) {
   life.asked = now();
   life.question.reset();
   life.span.end();
-  gauges_.answered(life.asked);
+  gauges_.gave_sign(life.asked);
   {
     MutexLock lock(mutex_);
     if (stopping_) return;
@@ -357,7 +359,7 @@ void SupervisedActorImpl::ask_for_life_sign(Life& life) {
   life.connection->stub->async()->Describe(
       &life.question->context, &life.question->request, &life.question->response,
       [this, question = life.question, connection = life.connection](const grpc::Status& status) {
-        if (status.ok()) gauges_.answered(now());
+        if (status.ok()) gauges_.gave_sign(now());
         question->outcome = status.ok() ? Question::Outcome::kAnswered : Question::Outcome::kFailed;
         wake();
         call_done();
@@ -369,7 +371,7 @@ void SupervisedActorImpl::note_life_sign(Life& life) {
   if (life.question == nullptr || life.question->outcome == Question::Outcome::kOpen) return;
   note_drain(life);
   life.question.reset();
-  life.unanswered = gauges_.last_answer() >= life.asked ? 0 : life.unanswered + 1;
+  life.unanswered = gauges_.last_sign() >= life.asked ? 0 : life.unanswered + 1;
   set_answering(life, life.unanswered < kUnansweredMax);
 }
 

@@ -30,7 +30,7 @@ Board& board() {
 // What the workers of a base model are together.
 struct Sums {
   std::array<int64_t, kWorkerStates> in_state{};
-  std::optional<Nanos> oldest_of_up, newest;  // answers
+  std::optional<Nanos> oldest_of_up, newest;  // signs of life
 };
 
 bool is_up(WorkerState state) {
@@ -46,10 +46,10 @@ std::map<std::string, Sums> sums() {
     const WorkerState state = worker->state();
     ++sum.in_state[static_cast<size_t>(state)];
     sum.in_state[static_cast<size_t>(WorkerState::kStandby)] = worker->standbys();
-    const Nanos answer = worker->last_answer();
-    if (answer == 0) continue;
-    sum.newest = std::max(sum.newest.value_or(0), answer);
-    if (is_up(state)) sum.oldest_of_up = std::min(sum.oldest_of_up.value_or(answer), answer);
+    const Nanos sign = worker->last_sign();
+    if (sign == 0) continue;
+    sum.newest = std::max(sum.newest.value_or(0), sign);
+    if (is_up(state)) sum.oldest_of_up = std::min(sum.oldest_of_up.value_or(sign), sign);
   }
   return by_model;
 }
@@ -69,7 +69,7 @@ void observe_up(const Observe& observe) {
   }
 }
 
-// That of the worker that has been silent for longest, of those that are up; if none is, of the one that answered last.
+// That of the worker that has been silent for longest, of those that are up; if none is, of the one heard last.
 void observe_heartbeats(const Observe& observe) {
   const Nanos now = system_clock().monotonic();
   for (const auto& [model, sum] : sums()) {
@@ -96,6 +96,12 @@ WorkerGauges::WorkerGauges(std::string base_model, const WorkerRows& rows)
 WorkerGauges::~WorkerGauges() {
   MutexLock lock(board().mutex);
   board().workers.erase(this);
+}
+
+void WorkerGauges::gave_sign(Nanos at) {
+  Nanos known = last_sign_;
+  while (known < at && !last_sign_.compare_exchange_weak(known, at)) {
+  }
 }
 
 }  // namespace tuft::actor

@@ -21,18 +21,19 @@ class WorkerGauges {
   WorkerGauges& operator=(const WorkerGauges&) = delete;
 
   void set_state(WorkerState state) { state_ = state; }
-  void answered(Nanos at) { answered_ = at; }
+  // Has no effect if a later sign of life is known.
+  void gave_sign(Nanos at);
 
   const std::string& base_model() const { return base_model_; }
   WorkerState state() const { return state_; }
   int64_t standbys() const { return rows_.count(WorkerState::kStandby); }
-  Nanos last_answer() const { return answered_; }  // 0: no answer yet
+  Nanos last_sign() const { return last_sign_; }  // of life; 0: none yet
 
  private:
   const std::string base_model_;
   const WorkerRows& rows_;
   std::atomic<WorkerState> state_{WorkerState::kStarting};
-  std::atomic<Nanos> answered_{0};
+  std::atomic<Nanos> last_sign_{0};
 };
 
 }  // namespace tuft::actor

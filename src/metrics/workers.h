@@ -17,7 +17,7 @@ struct WorkerMetrics {
                       .labels = {"base_model"}}};
   ObservableGauge heartbeat_age{{.name = "tuft.worker.heartbeat.age",
                                  .unit = "s",
-                                 .description = "Time since a worker last answered",
+                                 .description = "Time since a worker last gave a sign of life",
                                  .labels = {"base_model"}}};
   Counter joins{{.name = "tuft.worker.joins",
                  .unit = "{worker}",

@@ -1,7 +1,13 @@
 // Tests the metrics and spans of the supervisor, and the calls that carry telemetry.
+#include <atomic>
+#include <functional>
+#include <memory>
 #include <signal.h>
+#include <string>
 #include <thread>
+#include <utility>
 
+#include "actor/local_workers.h"
 #include "actor/tests/supervisor_fixture.h"
 #include "telemetry/testing/recorded_metrics.h"
 #include "telemetry/tests/collector_fixture.h"
@@ -12,6 +18,52 @@ namespace {
 
 using telemetry::testing::RecordedMetrics;
 using telemetry::testing::text_of;
+
+// While `given` is set, workers give signs of life besides their answers, like one that takes a large message
+// through a narrow link. `asked` counts how often they were looked for.
+struct Signs {
+  std::atomic<bool> given = true;
+  std::atomic<int> asked = 0;
+};
+
+class LifeWithSigns final : public WorkerLife {
+ public:
+  LifeWithSigns(std::unique_ptr<WorkerLife> inner, std::shared_ptr<Signs> signs)
+      : inner_(std::move(inner)), signs_(std::move(signs)) {}
+
+  uint64_t row() const override { return inner_->row(); }
+  pid_t pid() const override { return inner_->pid(); }
+  const std::string& host() const override { return inner_->host(); }
+  Nanos last_sign() const override {
+    ++signs_->asked;
+    return signs_->given ? system_clock().monotonic() : 0;
+  }
+  int ended_fd() const override { return inner_->ended_fd(); }
+  std::shared_ptr<grpc::Channel> connect() override { return inner_->connect(); }
+  void ask_to_end() override { inner_->ask_to_end(); }
+  void kill() override { inner_->kill(); }
+  std::string reap() override { return inner_->reap(); }
+
+ private:
+  const std::unique_ptr<WorkerLife> inner_;
+  const std::shared_ptr<Signs> signs_;
+};
+
+class SourceWithSigns final : public WorkerSource {
+ public:
+  SourceWithSigns(std::unique_ptr<WorkerSource> inner, std::shared_ptr<Signs> signs)
+      : inner_(std::move(inner)), signs_(std::move(signs)) {}
+
+  void on_available(std::function<void()> wake) override { inner_->on_available(std::move(wake)); }
+  Result<std::unique_ptr<WorkerLife>> begin(uint64_t generation, const std::string& traceparent) override {
+    TUFT_ASSIGN(std::unique_ptr<WorkerLife> life, inner_->begin(generation, traceparent));
+    return std::unique_ptr<WorkerLife>(std::make_unique<LifeWithSigns>(std::move(life), signs_));
+  }
+
+ private:
+  const std::unique_ptr<WorkerSource> inner_;
+  const std::shared_ptr<Signs> signs_;
+};
 
 class WorkerMetricsTest : public SupervisorTest {
  protected:
@@ -54,6 +106,24 @@ TEST_F(WorkerMetricsTest, AStoppedWorkerIsSilentAndNotUp) {
   EXPECT_EQ(metrics_.gauge("tuft.workers", state("ready")), 0);
   ASSERT_EQ(kill(process, SIGCONT), 0);
   while (metrics_.gauge("tuft.worker.up", model_) == 0) std::this_thread::yield();
+}
+
+TEST_F(WorkerMetricsTest, AWorkerThatTakesALargeMessageIsNotSilent) {
+  const auto signs = std::make_shared<Signs>();
+  WorkerSpec what = spec();
+  what.heartbeat = 20 * kMillisecond;
+  const Supervision supervision = what;
+  actor_ = make_joined_actor(
+      supervision, std::make_unique<SourceWithSigns>(local_workers(std::move(what), supervision.shared.rows), signs));
+  ASSERT_TRUE(actor_->start().ok());
+  ASSERT_TRUE(actor_->wait_ready(20 * kSecond).ok());
+  const pid_t process = pid();
+  ASSERT_EQ(kill(process, SIGSTOP), 0);
+  for (const int before = signs->asked; signs->asked < before + 30;) std::this_thread::yield();
+  EXPECT_EQ(metrics_.gauge("tuft.worker.up", model_), 1) << "many health checks were not answered";
+  signs->given = false;
+  while (metrics_.gauge("tuft.worker.up", model_) == 1) std::this_thread::yield();
+  EXPECT_EQ(metrics_.gauge("tuft.workers", state("silent")), 1);
 }
 
 TEST_F(WorkerMetricsTest, TheRestartOfAKilledWorkerIsCounted) {
