@@ -73,6 +73,7 @@ struct Limits {
   int64_t expired_checkpoint_ttl_seconds = 7 * 24 * 3'600;  // of what is saved so; 0: it stays
   int audit_retention_days = 90;                            // of audit events and token counts
   int audit_events_per_user_max = 10'000;                   // each of what a user did and of what others did
+  int usage_lines_per_user_max = 50'000;                    // of token counts; further ones are summed up
   int reorder_window = 4'096;                               // operations of a run that may wait for a missing seq_id
   int gap_timeout_seconds = 300;                            // how long they wait for it
   int future_retention_seconds = 3'600;                     // how long a finished future can be retrieved

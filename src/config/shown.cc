@@ -307,6 +307,7 @@ std::vector<std::pair<std::string_view, int64_t>> limit_values(const Limits& lim
           TUFT_LIMIT(expired_checkpoint_ttl_seconds),
           TUFT_LIMIT(audit_retention_days),
           TUFT_LIMIT(audit_events_per_user_max),
+          TUFT_LIMIT(usage_lines_per_user_max),
           TUFT_LIMIT(reorder_window),
           TUFT_LIMIT(gap_timeout_seconds),
           TUFT_LIMIT(future_retention_seconds),

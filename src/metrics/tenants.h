@@ -25,6 +25,10 @@ struct TenantMetrics {
                          .unit = "{event}",
                          .description = "Audit events that newer ones of their user pushed out before their time "
                                         "(limits.audit_events_per_user_max)"}};
+  Counter usage_summed{{.name = "tuft.usage.summed",
+                        .unit = "{addition}",
+                        .description = "Additions to token counts without their session and run, because their user "
+                                       "has as many lines as are kept (limits.usage_lines_per_user_max)"}};
   Histogram trace_export_duration{
       {.name = "tuft.trace_export.duration",
        .unit = "s",

@@ -1,6 +1,7 @@
 """Measures what processes cost: processor time (not wall-clock time, so that a busy machine changes nothing), memory,
 descriptors and threads. Linux only."""
 import dataclasses
+import os
 import pathlib
 import re
 import time
@@ -27,6 +28,18 @@ def descriptors(pid):
 
 def threads(pid):
     return len(list(pathlib.Path(f"/proc/{pid}/task").iterdir()))
+
+
+def disk_bytes(folder):
+    """Returns what the files below a folder take on the disk. A file that goes away meanwhile does not count."""
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(path, name)).st_blocks * 512
+            except FileNotFoundError:
+                continue
+    return total
 
 
 @dataclasses.dataclass

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """A mixed load of many users who make and delete everything, for as long as you like, and the growth of the server after
 its first part: memory, descriptors, threads, disk. Prints a line a minute; exits with 1 if an operation fails. The limits
-of what the server remembers (results, audit, telemetry) are so low that the first part reaches them. What is left to grow
-is the record of usage: one line for each run, kind of usage and hour, kept for 90 days, up to 50,000 lines a user.
+of what the server remembers (results, audit, usage, telemetry) are so low that the first part reaches them.
 
     soak.py --minutes 120 --users 50
 """
@@ -21,7 +20,7 @@ from raw_client import PROTOBUF, RawClient, forward_backward
 from tuft_server import ALICE, MODEL, TuftServer, configuration, init_model
 
 WEEK = 7 * 24 * 3600
-LIMITS = {"future_retention_seconds": 120, "audit_events_per_user_max": 200}
+LIMITS = {"future_retention_seconds": 120, "audit_events_per_user_max": 200, "usage_lines_per_user_max": 200}
 STORE = {"memory_bytes_max": 16 << 20, "disk_bytes_max": 256 << 20}
 
 
@@ -78,7 +77,7 @@ def sample(server):
     return {"memory (MiB)": sum(meter.status_bytes(pid, "VmRSS") for pid in pids) / 2**20,
             "descriptors": sum(map(meter.descriptors, pids)),
             "threads": sum(map(meter.threads, pids)),
-            "disk (MiB)": sum(one.stat().st_blocks * 512 for one in server.home.rglob("*") if one.is_file()) / 2**20}
+            "disk (MiB)": meter.disk_bytes(server.home) / 2**20}
 
 
 def slope(points):
@@ -94,10 +93,7 @@ def watch(server, users, seconds):
     begin, taken, said = time.monotonic(), [], 0
     while time.monotonic() - begin < seconds and not users[0][1].is_set():
         users[0][1].wait(1)
-        try:
-            taken.append((time.monotonic() - begin, sample(server)))
-        except FileNotFoundError:  # a file went away between listing and reading
-            continue
+        taken.append((time.monotonic() - begin, sample(server)))
         if taken[-1][0] >= 60 * said:
             said += 1
             rounds = sum(user.rounds for user, _ in users)

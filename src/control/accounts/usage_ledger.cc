@@ -29,6 +29,7 @@ bool is_of_checkpoint(AuditAction action) {
 
 UsageLedger::UsageLedger(const config::Limits& limits, const Clock& clock, Persistence& persistence)
     : kept_for_(std::max(limits.audit_retention_days, kDaysMin) * kDay),
+      lines_max_(static_cast<size_t>(limits.usage_lines_per_user_max)),
       audit_max_(static_cast<size_t>(limits.audit_events_per_user_max)),
       clock_(clock),
       persistence_(persistence),
@@ -63,7 +64,8 @@ UsageLedger::Line& UsageLedger::line_locked(Nanos hour, LineKey& key) {
   auto found = lines.find(key);
   if (found != lines.end()) return found->second;
   size_t& count = lines_by_user_[std::get<UserId>(key)];
-  if (count >= kLinesPerUserMax) {
+  if (count >= lines_max_) {
+    metrics::tenants().usage_summed.add(1);
     std::get<SessionId>(key) = {};
     std::get<RunId>(key) = {};
     found = lines.find(key);

@@ -1,9 +1,9 @@
 // Usage kept in memory and in the persistent store.
 //
 // It is bounded by time (limits.audit_retention_days) and, for each user, by number: further token counts are summed up
-// without session and run, further audit events push out the oldest, in the store, too
-// (limits.audit_events_per_user_max). When the server is killed, token counts since the
-// last write (at most kWriteInterval) are lost; nothing is ever counted twice.
+// without session and run (limits.usage_lines_per_user_max), further audit events push out the oldest, in the store,
+// too (limits.audit_events_per_user_max). When the server is killed, token counts since the last write (at most
+// kWriteInterval) are lost; nothing is ever counted twice.
 //
 // A call costs what it returns and the logarithm of what exists. Long lists are read in pieces, so that other calls do
 // not wait for them.
@@ -35,7 +35,6 @@ namespace tuft::control {
 class UsageLedger final : public Usage {
  public:
   static constexpr Nanos kWriteInterval = 5 * kSecond;
-  static constexpr size_t kLinesPerUserMax = 50'000;
 
   UsageLedger(const config::Limits& limits, const Clock& clock, Persistence& persistence);
 
@@ -115,6 +114,7 @@ class UsageLedger final : public Usage {
   static UsageEvent event_of(Nanos hour, const LineKey& key, const Line& line);
 
   const Nanos kept_for_;
+  const size_t lines_max_;  // of a user
   const size_t audit_max_;  // of a user, each of what the user did and of what others did
   const Clock& clock_;
   Persistence& persistence_;

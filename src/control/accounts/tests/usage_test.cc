@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <future>
+#include <map>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -156,6 +157,7 @@ class LedgerTest : public ::testing::Test {
   static config::Limits limits() {
     config::Limits limits;
     limits.audit_events_per_user_max = 4'000;
+    limits.usage_lines_per_user_max = 1'000;
     return limits;
   }
 
@@ -271,17 +273,24 @@ TEST_F(LedgerTest, APageGoesOnAfterTheOneBefore) {
 }
 
 TEST_F(LedgerTest, MoreLinesThanAUserMayHaveAreSummedUpWithoutLoss) {
-  const auto total = static_cast<int64_t>(UsageLedger::kLinesPerUserMax + 100);
-  for (int64_t i = 0; i < total; ++i) {
+  const telemetry::testing::RecordedMetrics metrics;
+  const auto lines_max = limits().usage_lines_per_user_max;
+  const auto train = [&](const UserId& who, int session) {
     OperationKeys keys;
-    keys.session = SessionId("s" + std::to_string(i));
-    ledger.add(user, keys, UsageKind::kTraining, 1);
-  }
+    keys.session = SessionId("s" + std::to_string(session));
+    ledger.add(who, keys, UsageKind::kTraining, 1);
+  };
+  for (int i = 0; i < lines_max + 100; ++i) train(user, i);
+  train(user, 0);
+  train(UserId("bob"), 1);
   const auto events = ledger.events(user, 0, INT64_MAX);
-  EXPECT_EQ(events.size(), UsageLedger::kLinesPerUserMax + 1);
-  int64_t sum = 0;
-  for (const UsageEvent& event : events) sum += event.count;
-  EXPECT_EQ(sum, total);
+  EXPECT_EQ(events.size(), static_cast<size_t>(lines_max) + 1);
+  std::map<SessionId, int64_t> counts;
+  for (const UsageEvent& event : events) counts[event.session] += event.count;
+  EXPECT_EQ(counts[SessionId()], 100);
+  EXPECT_EQ(counts[SessionId("s0")], 2) << "a line that exists goes on";
+  EXPECT_EQ(metrics.counter("tuft.usage.summed"), 100);
+  EXPECT_EQ(ledger.events(UserId("bob"), 0, INT64_MAX)[0].session, SessionId("s1")) << "the limit is that of a user";
 }
 
 TEST_F(LedgerTest, StorageIsCountedInByteSeconds) {
