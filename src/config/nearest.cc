@@ -28,6 +28,8 @@ std::string_view nearest_word(std::string_view word, std::span<const std::string
   std::string_view best;
   size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
   for (const std::string_view candidate : known) {
+    const auto [shorter, longer] = std::minmax({word.size(), candidate.size()});
+    if (longer - shorter >= best_distance) continue;  // the distance is at least that
     const size_t distance = edit_distance(word, candidate);
     if (distance < best_distance) {
       best = candidate;

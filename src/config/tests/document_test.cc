@@ -138,6 +138,9 @@ TEST(Nearest, FindsTheClosestKnownWord) {
   EXPECT_EQ(nearest_word("modle_name", known), "model_name");
   EXPECT_EQ(nearest_word("max_lora_rnk", known), "max_lora_rank");
   EXPECT_EQ(nearest_word("entirely_different", known), "");
+  constexpr std::string_view kShort[] = {"host"};
+  EXPECT_EQ(nearest_word("ho", kShort), "host") << "two letters are missing";
+  EXPECT_EQ(nearest_word("h", kShort), "");
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
   EXPECT_EQ(edit_distance("ab", "ba"), 1u);
   EXPECT_EQ(edit_distance("", "abc"), 3u);
