@@ -18,6 +18,7 @@ enum class ResultType : uint8_t {
 struct UnaryFunction {
   std::string_view name;
   ResultType type;
+  int cost;  // of an element with its slope, for the operands that take longest; that of add is 1
   double (*value)(double x);
   double (*slope)(double x, double y);  // dy/dx; null: the result does not depend on x for a gradient
 };
@@ -25,6 +26,7 @@ struct UnaryFunction {
 struct BinaryFunction {
   std::string_view name;
   ResultType type;
+  int cost;  // as above
   double (*value)(double a, double b);
   // dy/da and dy/db; null as above.
   double (*slope_a)(double a, double b, double y);

@@ -17,7 +17,7 @@ struct Limits {
   size_t steps = 8192;               // arrays that a graph makes; most nodes make one
   int64_t array_elements = 1 << 21;  // of one array
   // The elements of all arrays of one evaluation, each of which takes 8 or 16 bytes. A reduction counts the elements
-  // that it reads.
+  // that it reads, and an element of a function counts the cost of the function.
   int64_t evaluation_elements = 1 << 23;
 };
 

@@ -15,6 +15,12 @@ Dtype result_dtype(ResultType type, Dtype operand) {
   return type == ResultType::kFloat ? Dtype::kFloat : operand;
 }
 
+int64_t work_of(const Step& step, int64_t count) {
+  if (step.kernel == Kernel::kReduce) return std::max(count, step.line.outer * step.line.n * step.line.inner);
+  if (step.unary != nullptr) return count * step.unary->cost;
+  return step.binary != nullptr ? count * step.binary->cost : count;
+}
+
 }  // namespace
 
 std::string Shape::text() const {
@@ -44,11 +50,12 @@ int PlanBuilder::add(Step step) {
     return fail("it makes an array of shape " + step.shape.text() + "; an array has at most " +
                 std::to_string(limits_.array_elements) + " elements");
   }
-  const bool reduces = step.kernel == Kernel::kReduce;
-  const int64_t work = reduces ? std::max(count, step.line.outer * step.line.n * step.line.inner) : count;
+  const int64_t work = work_of(step, count);
   if (work > limits_.evaluation_elements - plan_.work) {
-    return fail("up to here, the loss of one datum computes more than " + std::to_string(limits_.evaluation_elements) +
-                " elements, of which reductions count what they read; use fewer operations, or shorter datums");
+    return fail(
+        "up to here, the loss of one datum computes more than " + std::to_string(limits_.evaluation_elements) +
+        " elements, of which reductions count what they read and functions such as sin count several times; use fewer "
+        "operations, or shorter datums");
   }
   step.at = plan_.elements;
   step.node = node_;

@@ -35,7 +35,9 @@ struct InputType {
 
 // The cost of an evaluation.
 struct Cost {
-  int64_t elements = 0;  // that it computes, where a reduction counts those that it reads; at most 16 bytes for each
+  // That it computes, where a reduction counts those that it reads and an element of a slow function counts several
+  // times; at most 16 bytes for each.
+  int64_t elements = 0;
   // The arrays that it makes and the values in the arguments of their operations, in lists or not. Each evaluation is
   // planned, and so is each call of cost(): about a tenth of a microsecond for each.
   int64_t planned = 0;

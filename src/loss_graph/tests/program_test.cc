@@ -190,6 +190,18 @@ TEST(LossGraph, ChecksTheRankOfEachInput) {
   EXPECT_EQ(refused.error().message, "input 'tau': it has rank 1; the custom loss declares rank 0");
 }
 
+TEST(LossGraph, ElementsOfSlowFunctionsCountMoreThanOnce) {
+  const InputType input{{10}};
+  const auto cost_of = [&](const char* function) {
+    GraphBuilder graph;
+    graph.call("y", function, args({ref("logprobs")})).call("loss", ".sum", args({ref("y")})).output("loss");
+    return (*graph.parse())->cost({&input, 1})->elements;
+  };
+  EXPECT_EQ(cost_of("torch.neg"), 10 + 10 + 10);
+  EXPECT_EQ(cost_of("torch.exp"), 10 + 2 * 10 + 10);
+  EXPECT_EQ(cost_of("torch.sin"), 10 + 8 * 10 + 10);
+}
+
 TEST(LossGraph, KnowsTheCostBeforehandAndRefusesTooMuch) {
   GraphBuilder graph;
   graph.call("rows", ".unsqueeze", args({ref("logprobs"), 0})).call("cols", ".unsqueeze", args({ref("logprobs"), 1}));
