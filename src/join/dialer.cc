@@ -44,6 +44,10 @@ std::string why_unverified(TlsStream& stream) {
   return result == X509_V_OK ? std::string() : std::string(": ") + ::X509_verify_cert_error_string(result);
 }
 
+std::string no_answer(Nanos timeout) {
+  return "no answer within " + std::to_string(timeout / kSecond) + " s";
+}
+
 // Closes the socket when the descriptor is readable.
 class ClosedAtEnd {
  public:
@@ -91,66 +95,82 @@ class DialerImpl final : public Dialer {
 
   asio::awaitable<void> run(const worker::v1::JoinRequest& request, Result<Joined>& joined) {
     TlsStream stream(thread_.io(), *context_);
-    const TimeLimit limit(stream.next_layer(), kJoinTimeout);
+    const TimeLimit limit(stream.next_layer(), options_.timeout);
     const ClosedAtEnd end(stream.next_layer(), options_.end_fd);
-    co_await dial(stream, end, request, joined);
+    co_await dial(stream, end, limit, request, joined);
     if (!joined.ok() && end.come()) joined = failed("this worker is to end");
   }
 
-  asio::awaitable<void> dial(TlsStream& stream, const ClosedAtEnd& end, const worker::v1::JoinRequest& request,
-                             Result<Joined>& joined) {
-    error_code code;
-    tcp::resolver resolver(thread_.io());
-    asio::steady_timer resolving(thread_.io());
-    resolving.expires_after(std::chrono::nanoseconds(kJoinTimeout));
-    resolving.async_wait([&resolver](error_code ended) {
-      if (!ended) resolver.cancel();
-    });
-    const auto found = co_await resolver.async_resolve(options_.host, std::to_string(options_.port), into(code));
-    resolving.cancel();
-    if (end.come()) code = asio::error::operation_aborted;  // a connection would open the closed socket again
-    for (auto address = found.begin(); !code && address != found.end();) {
-      co_await connect(stream.next_layer(), address->endpoint(), code);
-      if (!code || end.come() || ++address == found.end()) break;
-      code.clear();  // the next one may answer
-    }
-    if (code) {
-      joined = failed(code.message());
+  asio::awaitable<void> dial(TlsStream& stream, const ClosedAtEnd& end, const TimeLimit& limit,
+                             const worker::v1::JoinRequest& request, Result<Joined>& joined) {
+    Status connected = co_await connect(stream.next_layer(), end, limit);
+    if (!connected.ok()) {
+      joined = std::move(connected).error();
       co_return;
     }
+    // The time limit closes the socket, which looks like many things.
+    const auto fails = [&](const std::string& why) {
+      joined = failed(limit.is_over() ? no_answer(options_.timeout) + "; perhaps it has too much to do, or hangs, or " +
+                                            "another program listens at this port"
+                                      : why);
+    };
+    error_code code;
     stream.set_verify_callback(asio::ssl::host_name_verification(options_.host), code);
     ::SSL_set_tlsext_host_name(stream.native_handle(), options_.host.c_str());
     co_await stream.async_handshake(asio::ssl::stream_base::client, into(code));
-    if (code == asio::error::eof || code == asio::error::connection_reset ||
+    if (code == asio::error::eof || code == asio::error::connection_reset || code == asio::error::broken_pipe ||
         code == asio::ssl::error::stream_truncated) {
-      joined = failed("it ended the connection; perhaps too many connections are joining now");
-      co_return;
+      co_return fails(
+          "it ended the connection; perhaps too many connections are joining now, or too many of this "
+          "machine's address have failed to");
     }
     if (code) {
-      joined = failed("TLS failed (" + code.message() + why_unverified(stream) +
+      co_return fails("TLS failed (" + code.message() + why_unverified(stream) +
                       "); --join-ca must name the authority of its certificate, and the certificate must be for this "
                       "host, and valid by this machine's clock");
-      co_return;
     }
     std::string text;
     worker::v1::JoinResponse response;
     const bool is_sent = co_await write_message(stream, request.SerializeAsString());
     const bool is_read = is_sent && co_await read_message(stream, kResponseBytesMax, text);
     if (!is_read || !response.ParseFromString(text)) {
-      joined = failed(
+      co_return fails(
           "it ended the connection without an answer; if it asks workers for certificates, give "
           "--join-certificate and --join-key");
-      co_return;
     }
     joined = accept(std::move(stream), std::move(response));
   }
 
-  // Closes the socket if that takes too long: the machine may be gone without a word.
-  static asio::awaitable<void> connect(tcp::socket& socket, const tcp::endpoint& address, error_code& code) {
-    error_code ignored;
-    socket.close(ignored);
+  // Tries the addresses of the host in turn.
+  asio::awaitable<Status> connect(tcp::socket& socket, const ClosedAtEnd& end, const TimeLimit& limit) {
+    error_code code;
+    tcp::resolver resolver(thread_.io());
+    asio::steady_timer resolving(thread_.io());
+    resolving.expires_after(std::chrono::nanoseconds(options_.timeout));
+    resolving.async_wait([&resolver](error_code ended) {
+      if (!ended) resolver.cancel();
+    });
+    const auto found = co_await resolver.async_resolve(options_.host, std::to_string(options_.port), into(code));
+    resolving.cancel();
+    std::string why = code == asio::error::operation_aborted ? "its name was not resolved in time" : code.message();
+    if (code) co_return failed(why);
+    for (auto address = found.begin(); address != found.end(); ++address) {
+      // A further connection would open the closed socket again.
+      if (end.come() || limit.is_over()) break;
+      why = co_await connect_to(socket, address->endpoint());
+      if (why.empty()) co_return Status();
+    }
+    co_return failed(limit.is_over() ? no_answer(options_.timeout) : why);
+  }
+
+  // Returns why not, or nothing. Closes the socket if that takes too long: the machine may be gone without a word.
+  static asio::awaitable<std::string> connect_to(tcp::socket& socket, const tcp::endpoint& address) {
+    error_code code;
+    socket.close(code);
     const TimeLimit limit(socket, kConnectTimeout);
     co_await socket.async_connect(address, into(code));
+    if (limit.is_over()) co_return no_answer(kConnectTimeout) + "; check the address, and the firewalls between";
+    co_return code ? code.message() : std::string();
   }
 
   Result<Joined> accept(TlsStream stream, worker::v1::JoinResponse response) {

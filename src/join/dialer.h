@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "join/connection.h"
 #include "join/tls.h"
@@ -19,6 +20,7 @@ struct DialOptions {
   TlsFiles tls;  // the server's certificate must be for `host`
   int end_fd =
       -1;  // join() fails at once when it is readable; -1: none. Must outlive the dialer, which does not read it
+  Nanos timeout = kJoinTimeout;  // of join(), in whole seconds
 };
 
 struct Joined {
@@ -33,7 +35,7 @@ class Dialer {
   static Result<std::unique_ptr<Dialer>> create(const DialOptions& options);
   virtual ~Dialer() = default;
 
-  // Connects and joins. The addresses of the host are tried in turn, each for 2 seconds. Blocks up to 10 seconds, or
+  // Connects and joins. The addresses of the host are tried in turn, each for 2 seconds. Blocks up to `timeout`, or
   // until `end_fd` is readable; only the resolution of the host's name cannot be interrupted. Errors: kUnavailable
   // "join_failed" if the server cannot be reached, or is not who it should be, or refuses for now; kPermissionDenied
   // "join_refused" if trying again cannot help.

@@ -1,8 +1,10 @@
 #include "join/listener.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
-#include <map>
+#include <iterator>
+#include <list>
 #include <optional>
 #include <string_view>
 
@@ -15,6 +17,7 @@
 #include "base/file.h"
 #include "base/mutex.h"
 #include "base/text.h"
+#include "join/begin_limit.h"
 #include "join/connection.h"
 #include "join/digest.h"
 #include "join/io_thread.h"
@@ -33,10 +36,8 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr Nanos kRefusalTimeout = kSecond;
-constexpr auto kBetweenConnections = std::chrono::milliseconds(20);
-constexpr int kJoiningMax = 64;
-constexpr int kJoiningOfAddressMax = 16;
+constexpr auto kAfterError = std::chrono::milliseconds(20);
+constexpr int kJoiningMax = 256;
 constexpr int kLooksPerLease = 4;
 constexpr size_t kUntakenBytesMax = 64 << 10;
 constexpr size_t kTokenBytesMin = 16;
@@ -78,9 +79,18 @@ Result<std::shared_ptr<const Access>> read_access(const ListenerOptions& options
   return std::shared_ptr<const Access>(access);
 }
 
+// A connection that has not joined yet.
+struct Joiner {
+  TlsStream stream;
+  std::string address;
+  uint64_t address_group = 0;
+  bool is_crowded_out = false;
+};
+
 class ListenerImpl final : public Listener {
  public:
-  ListenerImpl(const ListenerOptions& options, Host& host) : options_(options), host_(host) {}
+  ListenerImpl(const ListenerOptions& options, Host& host, const Clock& clock)
+      : options_(options), host_(host), clock_(clock) {}
   ~ListenerImpl() override { thread_.stop(); }
 
   Status listen() {
@@ -130,76 +140,82 @@ class ListenerImpl final : public Listener {
       tcp::socket socket(thread_.io());
       tcp::endpoint peer;
       co_await acceptor_.async_accept(socket, peer, into(code));
-      if (!code && !take(std::move(socket), peer)) continue;
-      pause.expires_after(kBetweenConnections);
+      if (!code) {
+        take(std::move(socket), peer);
+        continue;  // without a pause, in which those that flood the port would fill the kernel's queue
+      }
+      pause.expires_after(kAfterError);  // such as: no descriptor is left
       co_await pause.async_wait(into(code));
     }
   }
 
-  // Returns false for a connection that is closed at once.
-  bool take(tcp::socket socket, const tcp::endpoint& peer) {
-    const std::string address = peer.address().to_string();
+  void take(tcp::socket socket, const tcp::endpoint& peer) {
+    std::string address = peer.address().to_string();
     const uint64_t group = address_group(*peer.data());
-    const auto of_group = joining_of_.find(group);
-    const bool is_full = joining_ >= kJoiningMax || joining_ + joined_ >= options_.connections_max;
-    if (is_full || (of_group != joining_of_.end() && of_group->second >= kJoiningOfAddressMax)) {
-      host_.refused("too_many", address);
-      return false;
-    }
-    ++joining_;
-    ++joining_of_[group];
+    if (!begun_.begin(group, clock_.monotonic()) || !make_room()) return host_.refused("too_many", address);
     tune(socket, options_.lease);
+    joining_.push_back({TlsStream(std::move(socket), *access()->tls), std::move(address), group});
+    const auto joiner = std::prev(joining_.end());
     asio::co_spawn(
-        thread_.io(),
-        [this, stream = TlsStream(std::move(socket), *access()->tls), address]() mutable {
-          return join(std::move(stream), address);
-        },
-        [this, group](const std::exception_ptr&) {
-          --joining_;
-          if (--joining_of_[group] == 0) joining_of_.erase(group);
-        });
+        thread_.io(), [this, joiner] { return join(*joiner); },
+        [this, joiner](const std::exception_ptr&) { joining_.erase(joiner); });
+  }
+
+  // If all places are taken, the oldest connection loses its own: a worker needs its place only for moments, so whoever
+  // holds places cannot keep it out.
+  bool make_room() {
+    const int places = std::min(kJoiningMax, options_.connections_max - joined_);
+    if (places <= 0) return false;
+    if (joining_.size() < static_cast<size_t>(places)) return true;
+    const auto oldest = std::find_if(joining_.begin(), joining_.end(), [](const Joiner& joiner) {
+      return joiner.stream.next_layer().is_open();  // else it is about to end
+    });
+    if (oldest == joining_.end()) return false;
+    oldest->is_crowded_out = true;
+    error_code ignored;
+    oldest->stream.next_layer().close(ignored);
     return true;
   }
 
-  asio::awaitable<void> join(TlsStream stream, std::string address) {
+  void failed(const Joiner& joiner, std::string_view result) {
+    host_.refused(joiner.is_crowded_out ? "too_many" : result, joiner.address);
+  }
+
+  asio::awaitable<void> join(Joiner& joiner) {
+    TlsStream& stream = joiner.stream;
     const TimeLimit limit(stream.next_layer(), kJoinTimeout);
     error_code code;
     co_await stream.async_handshake(asio::ssl::stream_base::server, into(code));
-    if (code) co_return host_.refused("tls", address);
+    if (code) co_return failed(joiner, "tls");
     std::string text;
     worker::v1::JoinRequest request;
     const bool is_read = co_await read_message(stream, kRequestBytesMax, text);
-    if (!is_read) co_return host_.refused("request", address);
+    if (!is_read) co_return failed(joiner, "request");
     if (!request.ParseFromString(text)) {
-      host_.refused("request", address);
+      failed(joiner, "request");
       co_return co_await refuse(stream, "the request cannot be read; is the worker of the same version as the server?");
     }
     if (!access()->accepts(trimmed(request.token()))) {
-      host_.refused("token", address);
+      failed(joiner, "token");
       co_return co_await refuse(stream, "the token is wrong; it must be that of the server's join.token_file");
     }
+    begun_.take_back(joiner.address_group);
     request.clear_token();
-    worker::v1::JoinResponse response = host_.admit(request, address);
-    if (!response.error().empty()) co_return co_await refuse(stream, std::move(response));
+    worker::v1::JoinResponse response = host_.admit(request, joiner.address);
+    if (!response.error().empty()) {
+      (void)co_await write_message(stream, response.SerializeAsString());
+      co_return;
+    }
     response.set_lease_milliseconds(options_.lease / kMillisecond);
     const bool is_sent = co_await write_message(stream, response.SerializeAsString());
     if (!is_sent) co_return host_.gave_up(request.worker_id());
     relay(std::move(stream), request.worker_id());
   }
 
-  asio::awaitable<void> refuse(TlsStream& stream, std::string why) {
+  static asio::awaitable<void> refuse(TlsStream& stream, std::string why) {
     worker::v1::JoinResponse response;
     response.set_error(std::move(why));
-    return refuse(stream, std::move(response));
-  }
-
-  // A worker that was refused cannot try at once with the next token: its place is held for a while.
-  asio::awaitable<void> refuse(TlsStream& stream, worker::v1::JoinResponse response) {
     (void)co_await write_message(stream, response.SerializeAsString());
-    asio::steady_timer pause(thread_.io());
-    pause.expires_after(std::chrono::nanoseconds(kRefusalTimeout));
-    error_code ignored;
-    co_await pause.async_wait(into(ignored));
   }
 
   void relay(TlsStream stream, const std::string& worker_id) {
@@ -218,19 +234,21 @@ class ListenerImpl final : public Listener {
 
   const ListenerOptions options_;
   Host& host_;
+  const Clock& clock_;
   uint16_t port_ = 0;
-  int joining_ = 0, joined_ = 0;        // of the thread, as the next
-  std::map<uint64_t, int> joining_of_;  // by address_group()
+  int joined_ = 0;  // of the thread, as the next
+  BeginLimit begun_;
   Mutex mutex_;
   std::shared_ptr<const Access> access_ TUFT_GUARDED_BY(mutex_);
   IoThread thread_;
   tcp::acceptor acceptor_{thread_.io()};
+  std::list<Joiner> joining_;  // of the thread, the oldest first
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Listener>> Listener::start(const ListenerOptions& options, Host& host) {
-  auto listener = std::make_unique<ListenerImpl>(options, host);
+Result<std::unique_ptr<Listener>> Listener::start(const ListenerOptions& options, Host& host, const Clock& clock) {
+  auto listener = std::make_unique<ListenerImpl>(options, host, clock);
   TUFT_TRY(listener->listen());
   return std::unique_ptr<Listener>(std::move(listener));
 }

@@ -41,12 +41,15 @@ class Host {
   virtual void refused(std::string_view result, const std::string& address) = 0;
 };
 
-// Strangers cost little: at most 50 connections a second are taken, each has 10 seconds for its handshake and its
-// request, and 64 may be so far at a time, 16 of one address.
+// Strangers cost little. A client address (IPv6: a /64) may begin 128 connections at once, and then 4 a second
+// (begin_limit.h); those that show their token or certificate do not count. What is over is closed at once, without
+// TLS. A connection has 10 seconds for its handshake and its request. 256 may be so far at a time: a further one takes
+// the place of the oldest.
 class Listener {
  public:
   // Listens when it returns. Errors: kInvalidArgument for files, kUnavailable for the address.
-  static Result<std::unique_ptr<Listener>> start(const ListenerOptions& options, Host& host);
+  static Result<std::unique_ptr<Listener>> start(const ListenerOptions& options, Host& host,
+                                                 const Clock& clock = system_clock());
   // Closes the port. The connections must have been destroyed.
   virtual ~Listener() = default;
 

@@ -52,8 +52,9 @@ asio::awaitable<bool> write_message(TlsStream& stream, const std::string& messag
 
 TimeLimit::TimeLimit(asio::ip::tcp::socket& socket, Nanos limit) : timer_(socket.get_executor()) {
   timer_.expires_after(std::chrono::nanoseconds(limit));
-  timer_.async_wait([&socket, alive = alive_](error_code code) {
+  timer_.async_wait([this, &socket, alive = alive_](error_code code) {
     if (code || !*alive) return;
+    is_over_ = true;
     error_code ignored;
     socket.close(ignored);
   });

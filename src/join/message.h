@@ -37,8 +37,11 @@ class TimeLimit {
   TimeLimit(const TimeLimit&) = delete;
   TimeLimit& operator=(const TimeLimit&) = delete;
 
+  bool is_over() const { return is_over_; }
+
  private:
   boost::asio::steady_timer timer_;
+  bool is_over_ = false;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
