@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "base/base64.h"
@@ -158,7 +159,7 @@ bool attribute_contains(std::string_view bytes, std::string_view text) {
   while (reader.next()) {
     std::string_view value;
     if (reader.field() == field::kKeyValueValue && is_string(reader.bytes(), value))
-      return find_without_case(value, text) != std::string_view::npos;
+      return contains_without_case(value, text);
   }
   return false;
 }
@@ -166,8 +167,7 @@ bool attribute_contains(std::string_view bytes, std::string_view text) {
 bool event_contains(std::string_view bytes, std::string_view text) {
   WireReader reader(bytes);
   while (reader.next()) {
-    if (reader.field() == field::kEventName && find_without_case(reader.bytes(), text) != std::string_view::npos)
-      return true;
+    if (reader.field() == field::kEventName && contains_without_case(reader.bytes(), text)) return true;
     if (reader.field() == field::kEventAttributes && attribute_contains(reader.bytes(), text)) return true;
   }
   return false;
@@ -279,33 +279,28 @@ size_t memory_of(const LogRecord& log) {
 
 std::string lower_case(std::string_view text) {
   std::string out(text);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c + ('a' - 'A'));
-  }
+  // Without a branch, so that many bytes are changed at once.
+  for (char& c : out) c = static_cast<char>(c + (static_cast<unsigned char>(c - 'A') < 26 ? 'a' - 'A' : 0));
   return out;
 }
 
-size_t find_without_case(std::string_view content, std::string_view text, size_t from) {
-  if (from > content.size()) return std::string_view::npos;
-  const auto found = std::search(
-      content.begin() + static_cast<ptrdiff_t>(from), content.end(), text.begin(), text.end(),
-      [](char c, char wanted) { return c == wanted || (c >= 'A' && c <= 'Z' && c + ('a' - 'A') == wanted); });
-  return found == content.end() && !text.empty() ? std::string_view::npos
-                                                 : static_cast<size_t>(found - content.begin());
+bool contains_without_case(std::string_view content, std::string_view text) {
+  if (content.size() < text.size()) return false;
+  const std::string lower = lower_case(content);
+  // Its time is linear whatever both are; that of std::search is their product.
+  return ::memmem(lower.data(), lower.size(), text.data(), text.size()) != nullptr;
 }
 
 bool span_contains(std::string_view bytes, std::string_view text) {
   WireReader reader(bytes);
   while (reader.next()) {
-    if (reader.field() == field::kSpanName && find_without_case(reader.bytes(), text) != std::string_view::npos)
-      return true;
+    if (reader.field() == field::kSpanName && contains_without_case(reader.bytes(), text)) return true;
     if (reader.field() == field::kSpanAttributes && attribute_contains(reader.bytes(), text)) return true;
     if (reader.field() == field::kSpanEvents && event_contains(reader.bytes(), text)) return true;
     if (reader.field() != field::kSpanStatus) continue;
     WireReader status(reader.bytes());
     while (status.next()) {
-      if (status.field() == field::kStatusMessage && find_without_case(status.bytes(), text) != std::string_view::npos)
-        return true;
+      if (status.field() == field::kStatusMessage && contains_without_case(status.bytes(), text)) return true;
     }
   }
   return false;
@@ -314,12 +309,10 @@ bool span_contains(std::string_view bytes, std::string_view text) {
 bool log_contains(std::string_view bytes, std::string_view text) {
   WireReader reader(bytes);
   while (reader.next()) {
-    if (reader.field() == field::kLogEvent && find_without_case(reader.bytes(), text) != std::string_view::npos)
-      return true;
+    if (reader.field() == field::kLogEvent && contains_without_case(reader.bytes(), text)) return true;
     if (reader.field() == field::kLogAttributes && attribute_contains(reader.bytes(), text)) return true;
     std::string_view body;
-    if (reader.field() == field::kLogBody && is_string(reader.bytes(), body) &&
-        find_without_case(body, text) != std::string_view::npos)
+    if (reader.field() == field::kLogBody && is_string(reader.bytes(), body) && contains_without_case(body, text))
       return true;
   }
   return false;

@@ -24,8 +24,9 @@ size_t memory_of(const LogRecord& log);
 // which must be in lower case; ASCII letters are compared without case.
 bool span_contains(std::string_view bytes, std::string_view text);
 bool log_contains(std::string_view bytes, std::string_view text);
-// Returns where `text`, in lower case, begins in `content` at or after `from`; npos: nowhere.
-size_t find_without_case(std::string_view content, std::string_view text, size_t from = 0);
+// The same for one text, in time that is linear in its length.
+bool contains_without_case(std::string_view content, std::string_view text);
+// Changes ASCII letters only.
 std::string lower_case(std::string_view text);
 
 // Returns `text` as valid UTF-8 of at most `size_max` bytes.

@@ -203,7 +203,7 @@ struct MetricExemplar {
 // One optimizer step of a run, with the passes since the step before.
 struct RunStep {
   std::string run = {}, owner = {};
-  int64_t step = 0;  // counted from 1; 0: passes without a step yet
+  int64_t step = 0;  // counted from 1; 0: no step changed the weights yet, and no curve has it
   Nanos time = 0;    // its end
   double loss = 0;   // NaN: unknown
   double grad_norm = 0, learning_rate = 0;

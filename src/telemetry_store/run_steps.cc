@@ -1,6 +1,7 @@
 #include "telemetry_store/run_steps.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "telemetry_store/bytes.h"
@@ -54,7 +55,7 @@ void RunSteps::load() {
     MutexLock lock(mutex_);
     damaged = read_entries(*file, [&](const Entry& entry) TUFT_REQUIRES(mutex_) {
       RunStep step;
-      if (entry.type == EntryType::kSteps && decode_step(entry.content, step)) keep(std::move(step));
+      if (entry.type == EntryType::kSteps && decode_step(entry.content, step) && step.step > 0) keep(std::move(step));
     });
     disk_bytes_ = file->size();
   }
@@ -64,7 +65,9 @@ void RunSteps::load() {
 }
 
 void RunSteps::add(RunStep step) {
-  if (step.run.empty() || step.run.size() > kRunNameBytesMax || step.owner.size() > kRunNameBytesMax) return;
+  // Steps without a number are in no curve.
+  if (step.step <= 0 || step.run.empty() || step.run.size() > kRunNameBytesMax || step.owner.size() > kRunNameBytesMax)
+    return;
   if (!path_.empty() && unwritten_.size() < kUnwrittenStepBytesMax)
     append_entry(unwritten_, EntryType::kSteps, 0, encode_step(step.run, step.owner, step));
   MutexLock lock(mutex_);
@@ -72,58 +75,91 @@ void RunSteps::add(RunStep step) {
 }
 
 void RunSteps::keep(RunStep step) {
-  Run& run = runs_[std::exchange(step.run, {})];
+  const auto [place, is_new] = runs_.try_emplace(std::exchange(step.run, {}));
+  if (!is_new) leave(*place);
+  Run& run = place->second;
   run.owner = std::exchange(step.owner, {});
   run.last = std::max(run.last, step.time);
+  insert(run, std::move(step));
+  enter(*place);
+  while (runs_.size() > kRunsMax) remove_oldest_run_of(by_runs_.rbegin()->second);
+  while (count_ > steps_max_) thin_out();
+}
+
+void RunSteps::insert(Run& run, RunStep step) {
+  const auto behind = std::upper_bound(run.steps.begin(), run.steps.end(), step.step,
+                                       [](int64_t number, const RunStep& other) { return number < other.step; });
   // A run that was restored from a checkpoint repeats steps: the last time counts.
-  const auto same =
-      std::find_if(run.steps.rbegin(), run.steps.rend(), [&](const RunStep& other) { return other.step <= step.step; });
-  if (step.step > 0 && same != run.steps.rend() && same->step == step.step) {
-    *same = std::move(step);
+  if (behind != run.steps.begin() && std::prev(behind)->step == step.step) {
+    *std::prev(behind) = std::move(step);
     return;
   }
-  if (same == run.steps.rbegin()) {
-    if (run.newest_is_extra) {
-      run.steps.pop_back();
-      --count_;
-    }
-    run.newest_is_extra = run.seen++ % run.stride != 0;
-    run.steps.push_back(std::move(step));
-  } else {
-    run.steps.insert(same.base(), std::move(step));
+  if (behind != run.steps.end()) {
+    run.steps.insert(behind, std::move(step));
+    return;
   }
-  if (++count_ > steps_max_ || runs_.size() > kRunsMax) thin_out();
+  if (run.newest_is_extra) run.steps.pop_back();
+  run.newest_is_extra = run.seen++ % run.stride != 0;
+  run.steps.push_back(std::move(step));
+}
+
+template <typename Change>
+void RunSteps::change(const std::string& owner, const Change& change) {
+  const auto place = owners_.try_emplace(owner).first;
+  auto& [name, of] = *place;
+  by_runs_.erase({of.by_rest.size(), name});
+  by_steps_.erase({of.steps, name});
+  change(of);
+  if (of.by_rest.empty()) {
+    owners_.erase(place);
+    return;
+  }
+  by_runs_.emplace(of.by_rest.size(), name);
+  by_steps_.emplace(of.steps, name);
+}
+
+void RunSteps::enter(const Runs::value_type& entry) {
+  const auto& [name, run] = entry;
+  count_ += run.steps.size();
+  change(run.owner, [&name = name, &run = run](OfOwner& of) {
+    of.steps += run.steps.size();
+    of.by_rest.emplace(run.last, name);
+    of.by_length.emplace(run.steps.size(), name);
+  });
+}
+
+void RunSteps::leave(const Runs::value_type& entry) {
+  const auto& [name, run] = entry;
+  count_ -= run.steps.size();
+  change(run.owner, [&name = name, &run = run](OfOwner& of) {
+    of.steps -= run.steps.size();
+    of.by_rest.erase({run.last, name});
+    of.by_length.erase({run.steps.size(), name});
+  });
+}
+
+void RunSteps::remove_oldest_run_of(std::string_view owner) {
+  const auto oldest = runs_.find(owners_.find(owner)->second.by_rest.begin()->second);
+  leave(*oldest);
+  runs_.erase(oldest);
 }
 
 void RunSteps::thin_out() {
-  while (runs_.size() > kRunsMax) {
-    const auto oldest = std::min_element(runs_.begin(), runs_.end(),
-                                         [](const auto& a, const auto& b) { return a.second.last < b.second.last; });
-    count_ -= oldest->second.steps.size();
-    runs_.erase(oldest);
+  const std::string_view owner = by_steps_.rbegin()->second;
+  const auto longest = runs_.find(owners_.find(owner)->second.by_length.rbegin()->second);
+  Run& run = longest->second;
+  // Nothing lies between the first step and the newest one.
+  if (run.steps.size() <= 2) return remove_oldest_run_of(owner);
+  leave(*longest);
+  // Every second step goes; the first and the newest one stay.
+  std::vector<RunStep> kept;
+  for (size_t i = 0; i < run.steps.size(); ++i) {
+    if (i % 2 == 0 || i + 1 == run.steps.size()) kept.push_back(std::move(run.steps[i]));
   }
-  while (count_ > steps_max_) {
-    // Every second step of the longest run goes; its first and its newest one stay.
-    Run& longest = std::max_element(runs_.begin(), runs_.end(), [](const auto& a, const auto& b) {
-                     return a.second.steps.size() < b.second.steps.size();
-                   })->second;
-    std::vector<RunStep> kept;
-    for (size_t i = 0; i < longest.steps.size(); ++i) {
-      if (i % 2 == 0 || i + 1 == longest.steps.size()) kept.push_back(std::move(longest.steps[i]));
-    }
-    if (kept.size() == longest.steps.size()) {
-      // Only runs with one step are left: the run that rested longest goes.
-      const auto oldest = std::min_element(runs_.begin(), runs_.end(),
-                                           [](const auto& a, const auto& b) { return a.second.last < b.second.last; });
-      count_ -= kept.size();
-      runs_.erase(oldest);
-      continue;
-    }
-    count_ -= longest.steps.size() - kept.size();
-    longest.newest_is_extra = longest.newest_is_extra || longest.steps.size() % 2 == 0;
-    longest.stride *= 2;
-    longest.steps = std::move(kept);
-  }
+  run.newest_is_extra = run.newest_is_extra || run.steps.size() % 2 == 0;
+  run.stride *= 2;
+  run.steps = std::move(kept);
+  enter(*longest);
 }
 
 Status RunSteps::flush() {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "telemetry_store/entry.h"
@@ -16,7 +18,7 @@ namespace {
 constexpr size_t kFilterTextMax = 1024;
 // Records that are at most this far apart are read together.
 constexpr size_t kGapMax = size_t{32} << 10;
-constexpr size_t kReadMax = size_t{4} << 20;
+constexpr size_t kReadMax = size_t{1} << 20;
 // A severity of ERROR or above counts as failed.
 constexpr uint8_t kSeverityError = 17;
 
@@ -91,37 +93,76 @@ std::vector<char> matching_names(const Strings& strings, std::string_view wanted
   return matches;
 }
 
-// Keeps the rows whose record contains the text. The whole segment is searched at once where many rows are left.
+uint64_t entry_begin(Rows& rows, uint32_t row) {
+  return uint64_t{rows.narrow(Column::kPosition, row)} - sizeof(EntryHead);
+}
+
+uint64_t entry_end(Rows& rows, uint32_t row) {
+  return uint64_t{rows.narrow(Column::kPosition, row)} + rows.narrow(Column::kSize, row);
+}
+
+// Rows that are read together, and the bytes of the segment from `begin` on.
+struct Piece {
+  std::span<const uint32_t> rows;
+  uint64_t begin = 0;
+  std::string bytes;
+};
+
+// Reads the records of `selected`, ascending rows, in pieces. `visit` returns false to end.
+Status read_pieces(Rows& rows, std::span<const uint32_t> selected, const Deadline& deadline,
+                   const std::function<bool(const Piece&)>& visit) {
+  while (!selected.empty()) {
+    TUFT_TRY(deadline.check());
+    if (rows.narrow(Column::kPosition, selected[0]) < sizeof(EntryHead)) return {};
+    const uint64_t begin = entry_begin(rows, selected[0]);
+    uint64_t end = entry_end(rows, selected[0]);
+    size_t count = 1;
+    while (count < selected.size() && entry_begin(rows, selected[count]) <= end + kGapMax &&
+           entry_end(rows, selected[count]) - begin <= kReadMax)
+      end = entry_end(rows, selected[count++]);
+    if (!visit({selected.first(count), begin, rows.segment().read(begin, end - begin)})) return {};
+    selected = selected.subspan(count);
+  }
+  return {};
+}
+
+// Returns the bytes of the record; nothing if it is damaged.
+std::optional<std::string_view> record_of(Rows& rows, const Piece& piece, uint32_t row) {
+  const uint64_t begin = entry_begin(rows, row);
+  if (begin < piece.begin || entry_end(rows, row) - piece.begin > piece.bytes.size()) return std::nullopt;
+  const size_t offset = begin - piece.begin;
+  EntryHead head;
+  std::memcpy(&head, piece.bytes.data() + offset, sizeof head);
+  const std::string_view record =
+      std::string_view(piece.bytes).substr(offset + sizeof head, rows.narrow(Column::kSize, row));
+  const EntryType type = rows.table() == Table::kSpans ? EntryType::kSpan : EntryType::kLog;
+  if (entry_sum(type, head.context, record) != rows.narrow(Column::kSum, row)) return std::nullopt;
+  return record;
+}
+
+// Keeps the rows whose record contains the text.
 Status select_by_text(Rows& rows, const std::string& text, std::vector<uint32_t>& selected, const Deadline& deadline) {
   const auto contains = rows.table() == Table::kSpans ? span_contains : log_contains;
   const std::string wanted = lower_case(text);
-  const bool is_dense = selected.size() > rows.count() / 16;
-  std::vector<uint32_t> candidates;
-  if (is_dense) {
-    std::string bytes = rows.segment().read(0, rows.extent().bytes);
-    for (char& c : bytes) c = static_cast<char>(c + (static_cast<unsigned char>(c - 'A') < 26 ? 32 : 0));
-    const std::vector<uint32_t>& positions = rows.narrow(Column::kPosition);
-    const std::vector<uint32_t>& sizes = rows.narrow(Column::kSize);
+  const std::vector<uint32_t> candidates = std::exchange(selected, {});
+  return read_pieces(rows, candidates, deadline, [&](const Piece& piece) {
+    const std::string lower = lower_case(piece.bytes);
     size_t at = 0;
-    for (const uint32_t row : selected) {
-      const size_t begin = positions[row];
-      const size_t end = begin + sizes[row];
-      if (end > bytes.size()) break;
-      // One search goes on over the records that are not wanted, so that no byte is searched twice.
+    for (const uint32_t row : piece.rows) {
+      const size_t begin = rows.narrow(Column::kPosition, row) - piece.begin;
+      const size_t end = entry_end(rows, row) - piece.begin;
+      if (begin > end || end > lower.size()) break;
+      // One search goes on over all records, so that no byte is searched twice. Few records are looked at closer.
       if (at < begin) {
-        const void* found = ::memmem(bytes.data() + begin, bytes.size() - begin, wanted.data(), wanted.size());
+        const void* found = ::memmem(lower.data() + begin, lower.size() - begin, wanted.data(), wanted.size());
         if (found == nullptr) break;
-        at = static_cast<size_t>(static_cast<const char*>(found) - bytes.data());
+        at = static_cast<size_t>(static_cast<const char*>(found) - lower.data());
       }
-      if (at < end) candidates.push_back(row);
-      if (at < end) at = end;
+      if (at >= end) continue;
+      at = end;
+      const auto record = record_of(rows, piece, row);
+      if (record && contains(*record, wanted)) selected.push_back(row);
     }
-  } else {
-    candidates = selected;
-  }
-  selected.clear();
-  return read_records_of(rows, candidates, deadline, [&](uint32_t row, std::string_view record) {
-    if (contains(record, wanted)) selected.push_back(row);
     return true;
   });
 }
@@ -130,11 +171,13 @@ Status select_by_text(Rows& rows, const std::string& text, std::vector<uint32_t>
 
 Status Deadline::check() const {
   if (clock_.monotonic() <= end_) return {};
-  return Error{
-      ErrorCode::kDeadlineExceeded,
-      "the query read for two seconds and was stopped; ask for a shorter time, or name a session, run, request "
-      "or user",
-      "query_too_large"};
+  return query_too_large("the query read for two seconds and was stopped");
+}
+
+Error query_too_large(std::string_view what) {
+  return invalid_argument(
+      std::string(what) + "; ask for a shorter time, or name a session, run, request, sampler, service or user",
+      "query_too_large");
 }
 
 Conditions conditions_of_spans(const Viewer& viewer, const Filter& filter) {
@@ -263,32 +306,13 @@ Result<std::vector<uint32_t>> select_rows(Rows& rows, const Conditions& conditio
 
 Status read_records_of(Rows& rows, const std::vector<uint32_t>& selected, const Deadline& deadline,
                        const std::function<bool(uint32_t, std::string_view)>& visit) {
-  const EntryType type = rows.table() == Table::kSpans ? EntryType::kSpan : EntryType::kLog;
-  const auto position_of = [&](uint32_t row) { return uint64_t{rows.narrow(Column::kPosition, row)}; };
-  const auto begin_of = [&](uint32_t row) { return position_of(row) - sizeof(EntryHead); };
-  const auto end_of_row = [&](uint32_t row) { return position_of(row) + rows.narrow(Column::kSize, row); };
-  for (size_t first = 0; first < selected.size();) {
-    TUFT_TRY(deadline.check());
-    if (position_of(selected[first]) < sizeof(EntryHead)) return {};
-    const uint64_t begin = begin_of(selected[first]);
-    uint64_t end = end_of_row(selected[first]);
-    size_t last = first + 1;
-    while (last < selected.size() && begin_of(selected[last]) <= end + kGapMax &&
-           end_of_row(selected[last]) - begin <= kReadMax)
-      end = end_of_row(selected[last++]);
-    const std::string bytes = rows.segment().read(begin, end - begin);
-    for (; first < last; ++first) {
-      const uint32_t row = selected[first];
-      if (end_of_row(row) - begin > bytes.size()) continue;
-      EntryHead head;
-      std::memcpy(&head, bytes.data() + (begin_of(row) - begin), sizeof head);
-      const std::string_view record =
-          std::string_view(bytes).substr(position_of(row) - begin, rows.narrow(Column::kSize, row));
-      if (entry_sum(type, head.context, record) != rows.narrow(Column::kSum, row)) continue;
-      if (!visit(row, record)) return {};
+  return read_pieces(rows, selected, deadline, [&](const Piece& piece) {
+    for (const uint32_t row : piece.rows) {
+      const auto record = record_of(rows, piece, row);
+      if (record && !visit(row, *record)) return false;
     }
-  }
-  return {};
+    return true;
+  });
 }
 
 }  // namespace tuft::telemetry_store::internal

@@ -44,11 +44,6 @@ Status visit_segments(const Segments& segments, const Conditions& conditions, co
   return {};
 }
 
-Error query_too_large(std::string_view what) {
-  return {ErrorCode::kResourceExhausted, std::string(what) + "; ask for a shorter time or a narrower filter",
-          "query_too_large"};
-}
-
 bool is_quantile(SpanFunction function) {
   return function == SpanFunction::kP50 || function == SpanFunction::kP95 || function == SpanFunction::kP99;
 }

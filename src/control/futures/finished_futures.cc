@@ -68,20 +68,16 @@ FuturePtr FinishedFutures::take_out(Future& future, std::shared_ptr<const Error>
 }
 
 void FinishedFutures::remember_gone(const RequestId& request, const UserId& user, std::shared_ptr<const Error> why) {
-  gone_.emplace(request, Gone{user, std::move(why)});
-  gone_order_.push_back(request);
-  if (gone_order_.size() <= kGoneMax) return;
-  gone_.erase(gone_order_.front());
-  gone_order_.pop_front();
+  gone_.note(request, user, std::move(why));
 }
 
 Error FinishedFutures::why_gone(const UserId& user, const RequestId& request) const {
-  const Gone* gone = gone_.find(request);
-  if (gone == nullptr || gone->user != user) {
+  const std::shared_ptr<const Error>* why = gone_.find(request, user);
+  if (why == nullptr) {
     return not_found("unknown request_id: it was never issued to you, or its result was dropped long ago",
                      "future_not_found");
   }
-  if (gone->why != nullptr) return *gone->why;
+  if (*why != nullptr) return **why;
   return Error{ErrorCode::kGone,
                "the result was dropped: it was older than limits.future_retention_seconds, or over "
                "limits.future_bytes_per_user_max or limits.future_bytes_max",

@@ -1,13 +1,12 @@
 // The futures that have finished, in the order in which they are evicted, and the ids of those that were evicted.
 //
 // Over the bytes that may be kept, the user who holds the most loses futures: first those that were delivered longest
-// ago, then the oldest of the rest. So no user can push out the results of a smaller one. The newest kGoneMax evicted
-// ids are remembered, so that a late poll learns kGone instead of kNotFound. A call costs the logarithm of the number
-// of users, however many futures there are.
+// ago, then the oldest of the rest. So no user can push out the results of a smaller one. Of the evicted ids kGoneMax
+// are remembered, the newest of each user, so that a late poll learns kGone instead of kNotFound. A call costs the
+// logarithm of the number of users, however many futures there are.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <list>
 #include <memory>
 #include <set>
@@ -15,8 +14,8 @@
 #include <utility>
 
 #include "base/result.h"
-#include "base/sharded_map.h"
 #include "control/futures/future.h"
+#include "control/types/recent_by_user.h"
 
 namespace tuft::control {
 
@@ -55,17 +54,11 @@ class FinishedFutures {
   // Counts the change of a user's bytes. Forgets users who have nothing left.
   void count(const UserId& user, int64_t change);
 
-  struct Gone {
-    UserId user;
-    std::shared_ptr<const Error> why;  // null: evicted
-  };
-
   int64_t bytes_ = 0;
   std::list<FuturePtr> finished_;  // of all users, oldest first
   std::unordered_map<UserId, Shelf> shelves_;
-  std::set<std::pair<int64_t, UserId>> by_bytes_;  // the users of shelves_
-  ShardedMap<RequestId, Gone> gone_;
-  std::deque<RequestId> gone_order_;
+  std::set<std::pair<int64_t, UserId>> by_bytes_;                         // the users of shelves_
+  RecentByUser<RequestId, std::shared_ptr<const Error>> gone_{kGoneMax};  // null: evicted
 };
 
 }  // namespace tuft::control

@@ -1,16 +1,16 @@
 // Remembers for users why their sampling sessions are gone.
 #pragma once
 
-#include <deque>
+#include <cstddef>
 #include <string>
-#include <unordered_map>
 
 #include "base/mutex.h"
+#include "control/types/recent_by_user.h"
 #include "control/types/types.h"
 
 namespace tuft::control {
 
-// Remembers the newest kTombstonesMax. Thread-safe; its lock is innermost.
+// Remembers kTombstonesMax, the newest of each user. Thread-safe; its lock is innermost.
 class SamplerTombstones {
  public:
   static constexpr size_t kTombstonesMax = 16'384;
@@ -21,14 +21,8 @@ class SamplerTombstones {
   std::string why(const SamplerId& sampler, const UserId& user) const;
 
  private:
-  struct Gone {
-    UserId user;
-    std::string why;
-  };
-
   mutable Mutex mutex_;
-  std::unordered_map<SamplerId, Gone> gone_ TUFT_GUARDED_BY(mutex_);
-  std::deque<SamplerId> order_ TUFT_GUARDED_BY(mutex_);
+  RecentByUser<SamplerId, std::string> gone_ TUFT_GUARDED_BY(mutex_){kTombstonesMax};
 };
 
 }  // namespace tuft::control

@@ -74,6 +74,15 @@ TEST_F(Eviction, TheUserWithTheMostBytesLosesResults) {
   EXPECT_TRUE(is_kept(large_, flood.back()));
 }
 
+TEST_F(Eviction, ManyEvictionsOfAUserLetAnotherKnowWhyTheirsIsGone) {
+  limits_.future_bytes_max = 0;
+  const RequestId gone = finish(small_, 1);
+  const RequestId oldest = finish(large_, 1);
+  for (size_t i = 0; i < FinishedFutures::kGoneMax + 100; ++i) finish(large_, 1);
+  EXPECT_EQ(fetch(small_, gone), ErrorCode::kGone);
+  EXPECT_EQ(fetch(large_, oldest), ErrorCode::kNotFound) << "the user with the most forgets";
+}
+
 TEST_F(Eviction, ManySmallResultsCountAsMuchAsFewLargeOnes) {
   const RequestId unread = finish(small_, 4 * kMegabyte);
   std::vector<RequestId> flood;
