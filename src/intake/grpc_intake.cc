@@ -89,14 +89,19 @@ class Call final : public grpc::ServerGenericBidiReactor {
       return;
     }
     user_ = std::move(user).value();
+    if (const Status may = intake_.may_send(user_, signal_); !may.ok()) {
+      fail(may.error());
+      return;
+    }
     StartRead(&message_);
   }
 
  private:
-  // Whoever sends what becomes too large pays for the work that it made.
+  // Whoever sends what becomes too large pays for the work that it made. Of many calls at once, those that the others
+  // have used the rate up for make none.
   Result<std::string> decompressed(std::string message) {
-    TUFT_TRY(intake_.may_send(user_));
-    Result<std::string> request = inflated(std::move(message), control::kIntakeBytesMax);
+    TUFT_TRY(intake_.may_send(user_, signal_));
+    Result<std::string> request = inflated(std::move(message), static_cast<size_t>(intake_.body_bytes_max()));
     if (!request.ok()) intake_.charge_refused(user_, control::kIntakeBytesMax);
     return request;
   }
@@ -108,15 +113,13 @@ class Call final : public grpc::ServerGenericBidiReactor {
     message_.Clear();
     if (request.ok() && is_deflated(*request)) request = decompressed(std::move(request).value());
     if (!request.ok()) return fail(request.error());
-    const Status taken = intake_.take(user_, signal_, std::move(request).value());
-    if (!taken.ok()) return fail(taken.error());
-    // An empty message of each signal's response.
-    answer_ = grpc::ByteBuffer(&kNothing, 1);
+    const Result<std::string> answer = intake_.take(user_, signal_, std::move(request).value());
+    if (!answer.ok()) return fail(answer.error());
+    const grpc::Slice bytes(*answer);
+    answer_ = grpc::ByteBuffer(&bytes, 1);
     StartWriteAndFinish(&answer_, {}, grpc::Status::OK);
   }
   void OnDone() override { delete this; }
-
-  static inline const grpc::Slice kNothing{};
 
   control::Intake& intake_;
   IntakeSignal signal_ = IntakeSignal::kTraces;
@@ -150,7 +153,8 @@ Result<std::shared_ptr<grpc::ServerCredentials>> credentials_of(const config::Tl
 
 class Server final : public GrpcIntake {
  public:
-  Server(Authenticate authenticate, control::Intake& intake) : service_(std::move(authenticate), intake) {}
+  Server(Authenticate authenticate, control::Intake& intake)
+      : intake_(intake), service_(std::move(authenticate), intake) {}
   ~Server() override { Server::stop(); }
 
   Status listen(const GrpcOptions& options) {
@@ -161,7 +165,7 @@ class Server final : public GrpcIntake {
     grpc::ResourceQuota quota("tuft_intake");
     quota.Resize(kReceivingBytesMax).SetMaxThreads(kThreadsMax);
     builder.SetResourceQuota(quota);
-    builder.SetMaxReceiveMessageSize(static_cast<int>(control::kIntakeBytesMax));
+    builder.SetMaxReceiveMessageSize(static_cast<int>(intake_.body_bytes_max()));
     // gRPC would decompress a message of any size before it looks at the limit.
     builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kCallsPerConnectionMax);
@@ -192,6 +196,7 @@ class Server final : public GrpcIntake {
   }
 
  private:
+  control::Intake& intake_;
   Service service_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;

@@ -26,9 +26,10 @@ struct GrpcOptions {
 };
 
 // The key is the metadata x-api-key, or "authorization: Bearer KEY". It is checked before the message is read: a
-// stranger gets UNAUTHENTICATED, and leaves neither span nor log line. A message has at most 4 MiB, before and after
-// decompression (gzip or deflate), and all that are being received together have 64 MiB. A connection has at most 16
-// calls at a time, and there are at most kGrpcConnectionsMax connections, 256 of one address.
+// stranger gets UNAUTHENTICATED, and leaves neither span nor log line; then RESOURCE_EXHAUSTED tells a user who may
+// send nothing now. A message has at most Intake::body_bytes_max(), before and after decompression (gzip or deflate),
+// and all that are being received together have 64 MiB. A connection has at most 16 calls at a time, and there are at
+// most kGrpcConnectionsMax connections, 256 of one address.
 class GrpcIntake {
  public:
   virtual ~GrpcIntake() = default;

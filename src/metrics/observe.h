@@ -15,11 +15,11 @@ struct ObserveMetrics {
                                .description = "Calls of MCP tools: ok or failed",
                                .labels = {"tool", "status"},
                                .bounds = bounds_operation()}};
-  Counter intake_requests{
-      {.name = "tuft.intake.requests",
-       .unit = "{request}",
-       .description = "Export requests of users' own programs: ok, or the short code of the refusal",
-       .labels = {"signal", "status"}}};
+  Counter intake_requests{{.name = "tuft.intake.requests",
+                           .unit = "{request}",
+                           .description = "Export requests of users' own programs: ok, partial (some records are not "
+                                          "kept), or the short code of the refusal",
+                           .labels = {"signal", "status"}}};
 };
 
 const ObserveMetrics& observe();

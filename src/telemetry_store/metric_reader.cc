@@ -37,7 +37,7 @@ constexpr int kPowerMin = -32;
 constexpr int kPowerMax = 32;
 
 void add_label(std::string_view bytes, PointView& out) {
-  if (out.labels.size() >= kLabelsMax) return;
+  if (out.is_bare || out.labels.size() >= kLabelsMax) return;
   WireReader reader(bytes);
   std::string key;
   std::string value;
@@ -54,7 +54,7 @@ void add_label(std::string_view bytes, PointView& out) {
 }
 
 void add_exemplar(std::string_view bytes, PointView& out) {
-  if (out.exemplars.size() >= kExemplarsReadMax) return;
+  if (out.is_bare || out.exemplars.size() >= kExemplarsReadMax) return;
   ExemplarView exemplar;
   WireReader reader(bytes);
   while (reader.next()) {
@@ -172,9 +172,20 @@ bool read_exponential(std::string_view bytes, PointView& out) {
   return add_buckets(positive, scale, false, out.counts) && add_buckets(negative, scale, true, out.counts);
 }
 
+size_t count_points(std::string_view content) {
+  size_t count = 0;
+  WireReader points(content);
+  while (points.next()) count += points.field() == kDataPoints && points.is_bytes() ? 1 : 0;
+  return count;
+}
+
 class MetricsReader {
  public:
-  explicit MetricsReader(const std::function<void(const MetricView&, const PointView&)>& visit) : visit_(visit) {}
+  using Visit = std::function<void(const MetricView&, const PointView&)>;
+  using LeftOut = std::function<void(PointFault, size_t)>;
+
+  // Without `visit`, points are read bare.
+  MetricsReader(const Visit& visit, const LeftOut& left_out) : visit_(visit), visit_left_out_(left_out) {}
 
   size_t read(std::string_view request) {
     WireReader resources(request);
@@ -188,15 +199,20 @@ class MetricsReader {
         while (metrics.next()) {
           if (metrics.field() == 2) read_metric(service, metrics.bytes());
         }
-        if (!metrics.ok()) ++left_out_;
+        if (!metrics.ok()) leave_out(PointFault::kMalformed, 1);
       }
-      if (!scopes.ok()) ++left_out_;
+      if (!scopes.ok()) leave_out(PointFault::kMalformed, 1);
     }
-    if (!resources.ok()) ++left_out_;
+    if (!resources.ok()) leave_out(PointFault::kMalformed, 1);
     return left_out_;
   }
 
  private:
+  void leave_out(PointFault fault, size_t points) {
+    left_out_ += points;
+    if (visit_left_out_ && points > 0) visit_left_out_(fault, points);
+  }
+
   void read_metric(std::string_view service, std::string_view bytes) {
     MetricView metric;
     metric.service = service;
@@ -213,10 +229,9 @@ class MetricsReader {
     }
     const bool is_known =
         data == kMetricGauge || data == kMetricSum || data == kMetricHistogram || data == kMetricExponential;
-    if (!reader.ok() || metric.name.empty() || !is_known) {
-      ++left_out_;
-      return;
-    }
+    if (!reader.ok()) return leave_out(PointFault::kMalformed, std::max<size_t>(count_points(content), 1));
+    if (!is_known) return leave_out(PointFault::kOtherType, count_points(content));
+    if (metric.name.empty()) return leave_out(PointFault::kUnnamed, count_points(content));
     read_data(metric, data, content);
   }
 
@@ -239,16 +254,18 @@ class MetricsReader {
     while (points.next()) {
       if (points.field() != kDataPoints || !points.is_bytes()) continue;
       PointView point;
-      if (++points_ <= kPointsReadMax && read_point(points.bytes(), point)) {
+      point.is_bare = !visit_;
+      if (++points_ > kPointsReadMax || !read_point(points.bytes(), point)) {
+        leave_out(PointFault::kMalformed, 1);
+      } else if (visit_) {
         visit_(metric, point);
-      } else {
-        ++left_out_;
       }
     }
-    if (!points.ok()) ++left_out_;
+    if (!points.ok()) leave_out(PointFault::kMalformed, 1);
   }
 
-  const std::function<void(const MetricView&, const PointView&)>& visit_;
+  const Visit& visit_;
+  const LeftOut& visit_left_out_;
   size_t left_out_ = 0;
   size_t points_ = 0;
 };
@@ -256,7 +273,13 @@ class MetricsReader {
 }  // namespace
 
 size_t read_metrics(std::string_view request, const std::function<void(const MetricView&, const PointView&)>& visit) {
-  return MetricsReader(visit).read(request);
+  const MetricsReader::LeftOut nobody;
+  return MetricsReader(visit, nobody).read(request);
+}
+
+size_t check_metrics(std::string_view request, const std::function<void(PointFault fault, size_t points)>& left_out) {
+  const MetricsReader::Visit nothing;
+  return MetricsReader(nothing, left_out).read(request);
 }
 
 }  // namespace tuft::telemetry_store::internal

@@ -30,6 +30,7 @@ struct ExemplarView {
 };
 
 struct PointView {
+  bool is_bare = false;  // labels and exemplars are not read
   std::map<std::string, std::string> labels;
   Nanos time = 0;
   double value = 0;  // of a histogram: the sum
@@ -40,7 +41,13 @@ struct PointView {
   std::vector<ExemplarView> exemplars;
 };
 
+// Why points are left out: their metric has no name, or is of a type that the store does not have, such as a summary;
+// kMalformed: they have no finite value, no valid buckets, or are more than it reads of a request.
+enum class PointFault : uint8_t { kUnnamed, kOtherType, kMalformed };
+
 // Returns how many points were left out.
 size_t read_metrics(std::string_view request, const std::function<void(const MetricView&, const PointView&)>& visit);
+// Calls `left_out` with them, and reads of the other points only what tells that they are kept, which costs little.
+size_t check_metrics(std::string_view request, const std::function<void(PointFault fault, size_t points)>& left_out);
 
 }  // namespace tuft::telemetry_store::internal

@@ -106,7 +106,8 @@ std::string_view head_of(std::string_view message) {
 }
 
 template <typename View, typename Read, typename Visit>
-size_t read_request(std::string_view request, Read read, const Visit& visit) {
+size_t read_request(std::string_view request, Read read, const Visit& visit,
+                    const std::function<void(std::string_view)>& visit_left_out) {
   size_t left_out = 0;
   WireReader resources(request);
   while (resources.next()) {
@@ -125,6 +126,7 @@ size_t read_request(std::string_view request, Read read, const Visit& visit) {
           visit(scope, view);
         } else {
           ++left_out;
+          if (visit_left_out) visit_left_out(records.bytes());
         }
       }
       if (!records.ok()) ++left_out;
@@ -239,12 +241,14 @@ bool read_log(std::string_view bytes, LogView& out) {
   return reader.ok();
 }
 
-size_t read_spans(std::string_view request, const std::function<void(const ScopeView&, const SpanView&)>& visit) {
-  return read_request<SpanView>(request, read_span, visit);
+size_t read_spans(std::string_view request, const std::function<void(const ScopeView&, const SpanView&)>& visit,
+                  const std::function<void(std::string_view)>& left_out) {
+  return read_request<SpanView>(request, read_span, visit, left_out);
 }
 
-size_t read_logs(std::string_view request, const std::function<void(const ScopeView&, const LogView&)>& visit) {
-  return read_request<LogView>(request, read_log, visit);
+size_t read_logs(std::string_view request, const std::function<void(const ScopeView&, const LogView&)>& visit,
+                 const std::function<void(std::string_view)>& left_out) {
+  return read_request<LogView>(request, read_log, visit, left_out);
 }
 
 void read_links(std::string_view span, const std::function<void(const TraceId&, uint64_t)>& visit) {

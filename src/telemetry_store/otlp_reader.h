@@ -59,10 +59,12 @@ struct ScopeView {
   std::string_view scope;
 };
 
-// Each returns how many records were left out because they are malformed or too large. The visitor gets every other
-// record.
-size_t read_spans(std::string_view request, const std::function<void(const ScopeView&, const SpanView&)>& visit);
-size_t read_logs(std::string_view request, const std::function<void(const ScopeView&, const LogView&)>& visit);
+// Each returns how many records were left out because they are malformed or too large, and calls `left_out` with the
+// bytes of each that has an end. The visitor gets every other record.
+size_t read_spans(std::string_view request, const std::function<void(const ScopeView&, const SpanView&)>& visit,
+                  const std::function<void(std::string_view record)>& left_out = {});
+size_t read_logs(std::string_view request, const std::function<void(const ScopeView&, const LogView&)>& visit,
+                 const std::function<void(std::string_view record)>& left_out = {});
 
 // Reads one encoded record. Returns false if it is malformed, a span without ids, or too large.
 bool read_span(std::string_view bytes, SpanView& out);

@@ -31,6 +31,7 @@ constexpr int64_t kDiskBytesMin = int64_t{1} << 20;
 constexpr int64_t kMemoryBytesMin = int64_t{1} << 20;
 constexpr uint64_t kStepsBytesMax = uint64_t{64} << 20;
 constexpr uint64_t kMetricBytesMax = uint64_t{32} << 20;
+constexpr size_t kUsersThatMayFill = 4;  // the queue, before it refuses others
 constexpr Nanos kAgeMin = 60 * kSecond;
 
 StoreOptions sensible(StoreOptions options) {
@@ -63,7 +64,11 @@ struct Shares {
   uint64_t metric_memory() const { return memory * 3 / 8; }
   uint64_t history_disk() const { return disk - metric_disk() - std::min(kStepsBytesMax, disk / 16); }
   uint64_t history_memory() const { return memory * 3 / 8; }
-  uint64_t queue_memory() const { return memory / 8; }
+  internal::QueueBytesMax queue_memory() const {
+    const size_t of_user = request_bytes_max() + internal::kItemBytes;
+    return {.of_server = memory / 8, .of_user = of_user, .of_users = kUsersThatMayFill * of_user};
+  }
+  size_t request_bytes_max() const { return memory / 16; }
 };
 
 class TimedQuery {
@@ -105,13 +110,14 @@ class EmbeddedStore final : public Store {
     history_.close(clock_.wall());
   }
 
-  void add(RecordType type, std::string request, const Source& source) override {
-    push(internal::Records{type, std::move(request), source});
+  bool add(RecordType type, std::string request, const Source& source) override {
+    return push(internal::Records{type, std::move(request), source}, source);
   }
-  void add_metrics(std::string snapshot, const Source& source) override {
-    push(internal::Snapshot{std::move(snapshot), source});
+  bool add_metrics(std::string snapshot, const Source& source) override {
+    return push(internal::Snapshot{std::move(snapshot), source}, source);
   }
-  void add_step(RunStep step) override { push(std::move(step)); }
+  int64_t request_bytes_max() const override { return static_cast<int64_t>(Shares(options_).request_bytes_max()); }
+  void add_step(RunStep step) override { push(std::move(step), {}); }
   bool settle(Nanos budget) override { return thread_->settle(budget); }
 
   Result<TracePage> traces(const Viewer& viewer, const Filter& filter, const PageOf& page) const override {
@@ -178,9 +184,10 @@ class EmbeddedStore final : public Store {
     return true;
   }
 
-  void push(internal::Item item) {
-    if (thread_->push(std::move(item))) return;
-    drop("queue_full", 1);
+  bool push(internal::Item item, const Source& source) {
+    const bool is_queued = thread_->push(std::move(item));
+    if (!is_queued && source.owner.empty()) drop("queue_full", 1);
+    return is_queued;
   }
 
   void drop(std::string_view reason, size_t count) {

@@ -2,9 +2,10 @@
 // server, its workers and users' own programs. It answers the queries of the console, the terminal and assistants.
 //
 // It is fed with encoded OTLP requests, each once, and keeps them in segment files, limited by age and bytes; metrics
-// are rings in memory. Feeding never blocks: a full queue drops the newest records and counts them. A full disk or a
-// damaged file costs history, never the server: the store goes on in memory and says so in its state and in the log.
-// After kill -9 at most the last second is missing; of metric series, the points of the last 90 seconds.
+// are rings in memory. Feeding never blocks: a full queue refuses a user's request, and drops and counts what is newest
+// of the server. A full disk or a damaged file costs history, never the server: the store goes on in memory and says so
+// in its state and in the log. After kill -9 at most the last second is missing; of metric series, the points of the
+// last 90 seconds.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,8 @@ struct StoreOptions {
   std::filesystem::path directory = {};  // empty: memory only
   // Of all files. Each GiB of them needs 8 MiB of the memory; with less memory less is kept.
   int64_t disk_bytes_max = int64_t{1} << 30;
-  int64_t memory_bytes_max = int64_t{64} << 20;  // of metric rings, indexes and what is not yet written
+  // Of metric rings, indexes and what is not yet written. What users' programs send may wait in a quarter of it more.
+  int64_t memory_bytes_max = int64_t{64} << 20;
   Nanos age_max = 24 * 3600 * kSecond;
   // Returns the user of a session (tuft.session_id); empty: unknown. Called on the store's thread; must not block.
   std::function<std::string(std::string_view session)> owner_of = {};
@@ -48,10 +50,16 @@ class Store {
 
   // ---- feeding; none of these blocks
 
-  // `request`: an encoded ExportTraceServiceRequest or ExportLogsServiceRequest.
-  virtual void add(RecordType type, std::string request, const Source& source) = 0;
-  // `snapshot`: an encoded ExportMetricsServiceRequest (telemetry::metrics_snapshot(): cumulative values).
-  virtual void add_metrics(std::string snapshot, const Source& source) = 0;
+  // `request`: an encoded ExportTraceServiceRequest or ExportLogsServiceRequest. Returns whether it was queued. If not,
+  // and it is of the server, it is lost and counted as dropped; a user's is not counted, because its sender is told.
+  //
+  // Each user has room for a request of request_bytes_max() or several shorter ones, and all users for four times that:
+  // what one user sends costs nothing of another's, unless four fill their parts at once.
+  virtual bool add(RecordType type, std::string request, const Source& source) = 0;
+  // `snapshot`: an encoded ExportMetricsServiceRequest (telemetry::metrics_snapshot(): cumulative values). As add().
+  virtual bool add_metrics(std::string snapshot, const Source& source) = 0;
+  // Returns the size of the longest request of a user's program that the queue takes: a sixteenth of memory_bytes_max.
+  virtual int64_t request_bytes_max() const = 0;
   virtual void add_step(RunStep step) = 0;
   // Waits until everything added so far can be found. For tests and for queries that follow a change. Returns false
   // after `budget`.

@@ -13,7 +13,6 @@ namespace {
 
 constexpr auto kPauseInterval = std::chrono::milliseconds(500);
 constexpr auto kCloseBudget = std::chrono::seconds(1);
-constexpr size_t kItemBytes = 256;  // beside its content
 constexpr int kNice = 5;
 
 size_t bytes_of(const Item& item) {
@@ -22,15 +21,16 @@ size_t bytes_of(const Item& item) {
   return kItemBytes;
 }
 
-bool is_of_user(const Item& item) {
-  if (const auto* records = std::get_if<Records>(&item)) return !records->source.owner.empty();
-  if (const auto* snapshot = std::get_if<Snapshot>(&item)) return !snapshot->source.owner.empty();
-  return false;
+// The user whose program sent it; empty: the server.
+std::string owner_of(const Item& item) {
+  if (const auto* records = std::get_if<Records>(&item)) return records->source.owner;
+  if (const auto* snapshot = std::get_if<Snapshot>(&item)) return snapshot->source.owner;
+  return {};
 }
 
 }  // namespace
 
-StoreThread::StoreThread(size_t bytes_max, Calls calls) : bytes_max_(bytes_max), calls_(std::move(calls)) {
+StoreThread::StoreThread(QueueBytesMax bytes_max, Calls calls) : bytes_max_(bytes_max), calls_(std::move(calls)) {
   const SignalsBlocked blocked;
   thread_ = std::thread([this] { run(); });
 }
@@ -46,16 +46,40 @@ StoreThread::~StoreThread() {
 
 bool StoreThread::push(Item item) {
   const size_t bytes = bytes_of(item);
-  const size_t bytes_max = is_of_user(item) ? bytes_max_ / 2 : bytes_max_;
+  const std::string owner = owner_of(item);
   {
     MutexLock lock(mutex_);
-    if (closed_ || bytes_ + bytes > bytes_max) return false;
-    bytes_ += bytes;
+    if (closed_ || !take_room(owner, bytes)) return false;
     ++pushed_;
     items_.push_back(std::move(item));
   }
   changed_.notify_one();
   return true;
+}
+
+bool StoreThread::take_room(const std::string& owner, size_t bytes) {
+  if (owner.empty()) {
+    if (of_server_ + bytes > bytes_max_.of_server) return false;
+    of_server_ += bytes;
+    return true;
+  }
+  const auto known = of_user_.find(owner);
+  const size_t own = known == of_user_.end() ? 0 : known->second;
+  if (own + bytes > bytes_max_.of_user || of_users_ + bytes > bytes_max_.of_users) return false;
+  of_user_[owner] = own + bytes;
+  of_users_ += bytes;
+  return true;
+}
+
+void StoreThread::give_room(const std::string& owner, size_t bytes) {
+  if (owner.empty()) {
+    of_server_ -= bytes;
+    return;
+  }
+  of_users_ -= bytes;
+  const auto known = of_user_.find(owner);
+  known->second -= bytes;
+  if (known->second == 0) of_user_.erase(known);
 }
 
 bool StoreThread::settle(Nanos budget) {
@@ -88,13 +112,14 @@ void StoreThread::run() {
     for (Item& item : items) {
       if (std::chrono::steady_clock::now() > close_at) break;
       const size_t bytes = bytes_of(item);
+      const std::string owner = owner_of(item);
       calls_.work(std::move(item));
       if (std::chrono::steady_clock::now() >= pause_at) {
         calls_.pause();
         pause_at = std::chrono::steady_clock::now() + kPauseInterval;
       }
       MutexLock lock(mutex_);
-      bytes_ -= bytes;
+      give_room(owner, bytes);
       ++done_;
     }
     worked_.notify_all();

@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -26,6 +27,15 @@ struct Snapshot {
 };
 using Item = std::variant<Records, Snapshot, RunStep>;
 
+// The bytes that may wait. What users' programs send has room of its own, so that it pushes out nothing of the server,
+// and each user has a part of that, so that one user's requests leave room for those of others.
+struct QueueBytesMax {
+  size_t of_server = 0;
+  size_t of_user = 0;   // of one user
+  size_t of_users = 0;  // of all users together
+};
+inline constexpr size_t kItemBytes = 256;  // what an item counts beside its content
+
 // Thread-safe. The thread has a lower priority than others: what it does can wait, requests cannot.
 class StoreThread {
  public:
@@ -34,28 +44,32 @@ class StoreThread {
     std::function<void(Item)> work;
     std::function<void()> pause;
   };
-  StoreThread(size_t bytes_max, Calls calls);
+  StoreThread(QueueBytesMax bytes_max, Calls calls);
   // Works off what is queued, for at most a second.
   ~StoreThread();
   StoreThread(const StoreThread&) = delete;
   StoreThread& operator=(const StoreThread&) = delete;
 
-  // Returns false if the queue is full. It is for what users' programs send when it is half full, so that they push out
-  // nothing of the server.
+  // Returns false if the queue has no room for it.
   bool push(Item item) TUFT_EXCLUDES(mutex_);
   // Waits until what was pushed before is worked off. Returns false after `budget`.
   bool settle(Nanos budget) TUFT_EXCLUDES(mutex_);
 
  private:
   void run() TUFT_EXCLUDES(mutex_);
+  // `owner` empty: of the server.
+  bool take_room(const std::string& owner, size_t bytes) TUFT_REQUIRES(mutex_);
+  void give_room(const std::string& owner, size_t bytes) TUFT_REQUIRES(mutex_);
 
-  const size_t bytes_max_;
+  const QueueBytesMax bytes_max_;
   const Calls calls_;
   mutable Mutex mutex_;
   CondVar changed_;
   CondVar worked_;
   std::deque<Item> items_ TUFT_GUARDED_BY(mutex_);
-  size_t bytes_ TUFT_GUARDED_BY(mutex_) = 0;
+  size_t of_server_ TUFT_GUARDED_BY(mutex_) = 0;
+  size_t of_users_ TUFT_GUARDED_BY(mutex_) = 0;
+  std::unordered_map<std::string, size_t> of_user_ TUFT_GUARDED_BY(mutex_);  // no entry: nothing waits
   uint64_t pushed_ TUFT_GUARDED_BY(mutex_) = 0;
   uint64_t done_ TUFT_GUARDED_BY(mutex_) = 0;
   bool closed_ TUFT_GUARDED_BY(mutex_) = false;

@@ -7,7 +7,7 @@ import urllib.parse
 
 import grpc
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
 from raw_client import RawClient
@@ -70,6 +70,21 @@ def test_spans_over_grpc_are_those_of_the_key(server, ports):
             stub.Export(request_with("my.step", trace_id), timeout=20)
     assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
     assert wait_until(lambda: found(server, BOB, trace_id), 20, "the span can be found")[0]["user"] == "bob"
+
+
+def test_the_answer_says_what_is_not_kept(server, ports):
+    request = request_with("my.step", os.urandom(16))
+    request.resource_spans[0].scope_spans[0].spans.add(name="without ids")
+    with grpc.insecure_channel(f"127.0.0.1:{ports['grpc_port']}") as channel:
+        answer = TraceServiceStub(channel).Export(request, metadata=[("x-api-key", ALICE)], timeout=20)
+    assert answer.partial_success.rejected_spans == 1
+    assert "without a trace_id or a span_id" in answer.partial_success.error_message
+    connection = http.client.HTTPConnection("127.0.0.1", ports["http_port"], timeout=20)
+    connection.request("POST", "/v1/traces", request.SerializeToString(),
+                       {"Content-Type": "application/x-protobuf", "x-api-key": ALICE})
+    reply = connection.getresponse()
+    assert reply.status == 200
+    assert ExportTraceServiceResponse.FromString(reply.read()) == answer
 
 
 def test_no_key_and_what_is_no_request_are_refused(server, ports):

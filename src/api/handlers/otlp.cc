@@ -7,10 +7,9 @@
 namespace tuft::api {
 namespace {
 
-// The body of a success is an empty message of the signal.
 Result<Answer> take(Exchange& exchange, control::IntakeSignal signal) {
-  TUFT_TRY(exchange.control.intake().take(exchange.user, signal, std::move(exchange.body)));
   Response response;
+  TUFT_ASSIGN(response.body, exchange.control.intake().take(exchange.user, signal, std::move(exchange.body)));
   response.content_type = kProtobufType;
   return Answer(std::move(response));
 }

@@ -291,20 +291,21 @@ constexpr Route kRoutes[] = {
 
 // Senders retry what was not taken. Their requests have no spans: the spans of a user's program would make spans of the
 // server, without end.
-constexpr Route otlp_route(std::string_view pattern, Handler handler) {
+constexpr Route otlp_route(std::string_view pattern, Handler handler, control::IntakeSignal signal) {
   return {.method = Method::kPost,
           .pattern = pattern,
           .handler = handler,
           .access = Access::kBearer,
           .tracing = Tracing::kNever,
           .accepts = Accepts::kOtlp,
-          .body_bytes_max = control::kIntakeBytesMax};
+          .body_bytes_max = control::kIntakeBytesMax,
+          .intake = signal};
 }
 
 constexpr Route kIntakeRoutes[] = {
-    otlp_route("/v1/traces", handle_otlp_traces),
-    otlp_route("/v1/logs", handle_otlp_logs),
-    otlp_route("/v1/metrics", handle_otlp_metrics),
+    otlp_route("/v1/traces", handle_otlp_traces, control::IntakeSignal::kTraces),
+    otlp_route("/v1/logs", handle_otlp_logs, control::IntakeSignal::kLogs),
+    otlp_route("/v1/metrics", handle_otlp_metrics, control::IntakeSignal::kMetrics),
 };
 
 }  // namespace

@@ -125,6 +125,10 @@ Admission Dispatcher::admit(const RequestHead& head) const {
     const Error error = body_too_large(admission.body_limit, "request body");
     return refuse(std::move(admission), error_response(error, route.errors), "body_too_large");
   }
+  if (route.intake) {
+    const Status may = control()->intake().may_send(admission.user, *route.intake);
+    if (!may.ok()) return refuse(std::move(admission), error_response(may.error(), route.errors), "intake");
+  }
   return admission;
 }
 
@@ -142,6 +146,7 @@ Result<control::UserId> Dispatcher::authenticate(const RequestHead& head, const 
 BodyLimit Dispatcher::body_limit_of(const Route& route) const {
   int64_t most = std::min(limits_.request_body_bytes_max, route.body_bytes_max);
   const bool wants_key = route.access == Access::kKey || route.access == Access::kBearer;
+  if (route.intake) most = std::min(most, control()->intake().body_bytes_max());
   if (!wants_key) most = std::min(most, kStrangersBodyBytesMax);
   return {most, most < limits_.request_body_bytes_max};
 }
@@ -196,9 +201,11 @@ class BodyWork : public std::enable_shared_from_this<BodyWork> {
   using Handle = std::function<Result<Answer>()>;
   using Done = std::function<void(Result<Answer>)>;
 
-  BodyWork(control::WorkPool& work, Exchange& exchange, const BodyLimit& limit, Handle handle, Done done)
+  BodyWork(control::WorkPool& work, Exchange& exchange, const Route& route, const BodyLimit& limit, Handle handle,
+           Done done)
       : work_(work),
         exchange_(exchange),
+        route_(route),
         handle_(std::move(handle)),
         done_(std::move(done)),
         decoder_(std::move(exchange.body), exchange.headers.content_encoding, limit,
@@ -218,8 +225,10 @@ class BodyWork : public std::enable_shared_from_this<BodyWork> {
   static constexpr int64_t kAnswerCost = 64 << 10;  // of a handler with a short body
 
   void decompress() {
-    const Result<bool> is_done = step();
+    const Result<bool> is_done = route_.intake ? step_of_intake() : step();
     if (!is_done.ok()) return done_(is_done.error());
+    // The handler charges the user of the intake, before more of theirs is decompressed.
+    if (*is_done && route_.intake) return handle();
     const bool posted =
         *is_done ? work_.post_rest(exchange_.user, decoder_.produced(), [self = shared_from_this()] { self->handle(); })
                  : work_.post_rest(exchange_.user, kSliceCost, [self = shared_from_this()] { self->decompress(); });
@@ -233,6 +242,17 @@ class BodyWork : public std::enable_shared_from_this<BodyWork> {
       return internal_error(std::string("a body could not be decompressed: ") + exception.what());
     }
   }
+  // Who sends many bodies at once is asked for again: what came before may have used up the rate. What is no body, or
+  // becomes too large, is charged as if it had come whole, because it made the work.
+  Result<bool> step_of_intake() {
+    control::Intake& intake = exchange_.control.intake();
+    TUFT_TRY(intake.may_send(exchange_.user, *route_.intake));
+    Result<bool> is_done = step();
+    const bool is_of_body = !is_done.ok() && (is_done.error().code == ErrorCode::kInvalidArgument ||
+                                              is_done.error().code == ErrorCode::kPayloadTooLarge);
+    if (is_of_body) intake.charge_refused(exchange_.user, intake.body_bytes_max());
+    return is_done;
+  }
   void handle() {
     if (work_.closed()) return done_(control::shutting_down());
     exchange_.body = decoder_.take();
@@ -241,6 +261,7 @@ class BodyWork : public std::enable_shared_from_this<BodyWork> {
 
   control::WorkPool& work_;
   Exchange& exchange_;
+  const Route& route_;
   const Handle handle_;
   const Done done_;
   BodyDecoder decoder_;
@@ -251,7 +272,7 @@ class BodyWork : public std::enable_shared_from_this<BodyWork> {
 void Dispatcher::handle_as_work(Exchange& exchange, const Route& route,
                                 std::function<void(Result<Answer>)> done) const {
   const auto work = std::make_shared<BodyWork>(
-      work_, exchange, body_limit_of(route), [this, &exchange, &route] { return call_handler(exchange, route); },
+      work_, exchange, route, body_limit_of(route), [this, &exchange, &route] { return call_handler(exchange, route); },
       std::move(done));
   work->start();
 }

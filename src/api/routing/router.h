@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "api/exchange.h"
+#include "control/observe/intake.h"
 #include "telemetry/attribute.h"
 
 namespace tuft::api {
@@ -48,6 +50,9 @@ struct Route {
   ErrorShape errors = ErrorShape::kDetail;
   bool of_console = false;  // there only if the console is
   bool is_shared = false;   // the answer may be some seconds old: see shared_answers.h
+  // Of a route of the intake, which says how long a body may be, and is asked before one is read and before one is
+  // decompressed whether its user may send now.
+  std::optional<control::IntakeSignal> intake = {};
 };
 
 // Returns all routes of the server. They have static storage.

@@ -12,18 +12,49 @@ namespace tuft::control {
 namespace {
 
 using telemetry::internal::otlp::WireReader;
+using telemetry::internal::otlp::WireWriter;
 
 constexpr double kBytesPerSecond = 1 << 20;
 constexpr double kBytesBurst = 8 << 20;
 constexpr double kRecordsPerSecond = 5'000;
 constexpr double kRecordsBurst = 20'000;
 constexpr int64_t kRecordBytesMin = 128;
+constexpr double kRequestBytes = 1 << 10;
+// What is refused was read, and perhaps decompressed. Who sends it again each second must still get on.
+constexpr int64_t kRefusedPart = 8;
 
 // The fields of a Metric that hold its points, in a field 1.
 constexpr std::array<uint32_t, 5> kMetricData = {5, 7, 9, 10, 11};
 
 Error over_limit(std::string message, std::string reason) {
   return Error{ErrorCode::kResourceExhausted, std::move(message), std::move(reason)};
+}
+
+void count_request(IntakeSignal signal, std::string_view status) {
+  metrics::observe().intake_requests.add(1, {{"signal", telemetry::internal::signal_name(signal)}, {"status", status}});
+}
+
+telemetry_store::Rejections rejections_of(IntakeSignal signal, std::string_view request) {
+  switch (signal) {
+    case IntakeSignal::kTraces:
+      return telemetry_store::rejected_spans(request);
+    case IntakeSignal::kLogs:
+      return telemetry_store::rejected_logs(request);
+    case IntakeSignal::kMetrics:
+      break;
+  }
+  return telemetry_store::rejected_points(request);
+}
+
+// The responses of all signals have the same field numbers: partial_success, and in it the number and the text.
+std::string encoded_answer(const telemetry_store::Rejections& rejections) {
+  if (rejections.records == 0) return {};
+  WireWriter writer;
+  const size_t partial_success = writer.open(1);
+  writer.varint(1, static_cast<uint64_t>(rejections.records));
+  writer.text(2, "not kept: " + rejections.reason);
+  writer.close(partial_success);
+  return std::string(writer.view());
 }
 
 // Calls `take(bytes)` for each message in `field`. Returns false if the bytes are no message, or `take` returns false.
@@ -81,8 +112,18 @@ Intake::OfUser& Intake::filled(const UserId& user) {
   return own;
 }
 
-Status Intake::may_send(const UserId& user) {
-  return charge(user, 1, 0);
+int64_t Intake::body_bytes_max() const {
+  return store_ == nullptr ? kIntakeBytesMax : std::min(kIntakeBytesMax, store_->request_bytes_max());
+}
+
+Status Intake::may_send(const UserId& user, IntakeSignal signal) {
+  Status may;
+  {
+    MutexLock lock(mutex_);
+    may = check(filled(user), {.bytes = kRequestBytes, .share = 1});
+  }
+  if (!may.ok()) count_request(signal, may.error().reason);
+  return may;
 }
 
 void Intake::charge_refused(const UserId& user, int64_t bytes) {
@@ -91,61 +132,87 @@ void Intake::charge_refused(const UserId& user, int64_t bytes) {
   own.bytes = std::max(own.bytes - static_cast<double>(bytes), -kBytesBurst);
 }
 
-Status Intake::charge(const UserId& user, int64_t bytes, int64_t records) {
-  const auto cost = static_cast<double>(bytes);
-  const auto count = static_cast<double>(records);
-  MutexLock lock(mutex_);
-  OfUser& own = filled(user);
-  if (own.share < cost) {
+Status Intake::check(const OfUser& own, const Cost& cost) {
+  if (own.share < cost.share) {
     return over_limit(
         "you have sent your share of the telemetry store, an eighth of telemetry.store.disk_bytes_max at once and in "
         "telemetry.store.age_max_seconds; send less, or sample your traces",
         "intake_share");
   }
-  if (own.bytes < cost || own.records < count) {
+  if (own.bytes < cost.bytes || own.records < cost.records) {
     return over_limit("you send more than the intake takes: 1 MiB and 5000 records a second; try again later",
                       "intake_rate");
   }
-  own.bytes -= cost;
-  own.records -= count;
-  own.share -= cost;
   return {};
 }
 
-Status Intake::take(const UserId& user, IntakeSignal signal, std::string request) {
-  Status taken = keep(user, signal, std::move(request));
-  metrics::observe().intake_requests.add(
-      1, {{"signal", telemetry::internal::signal_name(signal)}, {"status", taken.ok() ? "ok" : taken.error().reason}});
-  return taken;
+Status Intake::charge(const UserId& user, const Cost& cost) {
+  MutexLock lock(mutex_);
+  OfUser& own = filled(user);
+  TUFT_TRY(check(own, cost));
+  own.bytes -= cost.bytes;
+  own.records -= cost.records;
+  own.share -= cost.share;
+  return {};
 }
 
-Status Intake::keep(const UserId& user, IntakeSignal signal, std::string request) {
+void Intake::give_back(const UserId& user, const Cost& cost) {
+  MutexLock lock(mutex_);
+  OfUser& own = filled(user);
+  own.bytes += cost.bytes;
+  own.records += cost.records;
+  own.share += cost.share;
+}
+
+Result<std::string> Intake::take(const UserId& user, IntakeSignal signal, std::string request) {
+  const Result<telemetry_store::Rejections> kept = keep(user, signal, std::move(request));
+  if (!kept.ok()) {
+    count_request(signal, kept.error().reason);
+    return kept.error();
+  }
+  count_request(signal, kept->records == 0 ? "ok" : "partial");
+  return encoded_answer(*kept);
+}
+
+Result<telemetry_store::Rejections> Intake::keep(const UserId& user, IntakeSignal signal, std::string request) {
   if (store_ == nullptr) {
     return unavailable("this server keeps no telemetry (telemetry.store.enabled is false)", "no_telemetry_store");
   }
   const auto bytes = static_cast<int64_t>(request.size());
-  if (bytes > kIntakeBytesMax) {
+  if (bytes > body_bytes_max()) {
     return Error{ErrorCode::kPayloadTooLarge,
-                 "the request is larger than " + std::to_string(kIntakeBytesMax) + " bytes; send smaller batches",
+                 "the request is larger than " + std::to_string(body_bytes_max()) + " bytes; send smaller batches",
                  "body_too_large"};
   }
-  TUFT_TRY(charge(user, bytes, 0));
-  const auto records = count_records(signal, request);
-  if (records) TUFT_TRY(charge(user, std::max<int64_t>(*records * kRecordBytesMin - bytes, 0), *records));
-  if (!records) return invalid_argument("the body is no such export request of OTLP", "invalid_otlp");
-  const telemetry_store::Source source{.owner = user.str()};
-  switch (signal) {
-    case IntakeSignal::kTraces:
-      store_->add(telemetry_store::RecordType::kSpans, std::move(request), source);
-      break;
-    case IntakeSignal::kLogs:
-      store_->add(telemetry_store::RecordType::kLogs, std::move(request), source);
-      break;
-    case IntakeSignal::kMetrics:
-      store_->add_metrics(std::move(request), source);
-      break;
+  const auto size = static_cast<double>(bytes);
+  Cost cost{.bytes = size + kRequestBytes, .share = size};
+  if (Status status = charge(user, cost); !status.ok()) {
+    charge_refused(user, bytes / kRefusedPart);
+    return std::move(status).error();
   }
-  return {};
+  const auto records = count_records(signal, request);
+  if (!records) return invalid_argument("the body is no such export request of OTLP", "invalid_otlp");
+  const auto filling = static_cast<double>(std::max<int64_t>(*records * kRecordBytesMin - bytes, 0));
+  TUFT_TRY(charge(user, {.bytes = filling, .records = static_cast<double>(*records), .share = filling}));
+  telemetry_store::Rejections rejections = rejections_of(signal, request);
+  if (queue(user, signal, std::move(request))) return rejections;
+  cost.bytes += filling;
+  cost.share += filling;
+  cost.records = static_cast<double>(*records);
+  give_back(user, cost);
+  charge_refused(user, bytes / kRefusedPart);
+  return over_limit(
+      "what was sent before still waits for the telemetry store, whose queue has no room for this request; try again "
+      "in a moment, or send less at once",
+      "intake_queue_full");
+}
+
+bool Intake::queue(const UserId& user, IntakeSignal signal, std::string request) {
+  const telemetry_store::Source source{.owner = user.str()};
+  if (signal == IntakeSignal::kMetrics) return store_->add_metrics(std::move(request), source);
+  const bool of_traces = signal == IntakeSignal::kTraces;
+  return store_->add(of_traces ? telemetry_store::RecordType::kSpans : telemetry_store::RecordType::kLogs,
+                     std::move(request), source);
 }
 
 }  // namespace tuft::control

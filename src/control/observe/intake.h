@@ -12,11 +12,13 @@
 #include "base/result.h"
 #include "control/types/types.h"
 #include "telemetry/otlp/exporter.h"
+#include "telemetry_store/rejections.h"
 #include "telemetry_store/store.h"
 
 namespace tuft::control {
 
-// The longest request that is taken, after decompression.
+// The longest request that is taken, after decompression, where the store's queue has room for it: see
+// Intake::body_bytes_max().
 inline constexpr int64_t kIntakeBytesMax = 4 << 20;
 
 using IntakeSignal = telemetry::internal::Signal;
@@ -27,7 +29,8 @@ using IntakeSignal = telemetry::internal::Signal;
 // Nobody can push the records of others out of the store, or keep it busy. A user may send 1 MiB a second (8 MiB at
 // once) and 5,000 records a second (20,000 at once), and, until the oldest records are removed by their age, a quarter
 // of telemetry.store.disk_bytes_max: an eighth at once, which fills again in telemetry.store.age_max_seconds. A record
-// counts as at least 128 bytes.
+// counts as at least 128 bytes, and a request as 1 KiB more. A request that is refused costs an eighth of its bytes,
+// for the work of reading it, and all of them if it is no request.
 //
 // Thread-safe. A call takes time in proportion to the request, to count its records, and does not block.
 class Intake {
@@ -36,13 +39,19 @@ class Intake {
   Intake(telemetry_store::Store* store, int64_t disk_bytes_max, Nanos age_max, const Clock& clock)
       : store_(store), disk_bytes_max_(disk_bytes_max), age_max_(age_max), clock_(clock) {}
 
+  // Returns the encoded Export{Trace,Logs,Metrics}ServiceResponse: empty if all is kept, else with a partial_success
+  // that says what is not. Data points of more series than a user may have are not among it: the store counts them.
+  //
   // Returns kUnavailable without a store, kPayloadTooLarge, kInvalidArgument if it is not such a message, and
-  // kResourceExhausted, naming the limit, if the user has sent too much. Then nothing is kept of it.
-  Status take(const UserId& user, IntakeSignal signal, std::string request);
+  // kResourceExhausted, naming the limit, if the user has sent too much, or if what they have sent before still waits
+  // in the store's queue ("intake_queue_full"). Then nothing is kept of it.
+  Result<std::string> take(const UserId& user, IntakeSignal signal, std::string request);
+  // Returns the size of the longest request that take() takes. It depends on telemetry.store.memory_bytes_max.
+  int64_t body_bytes_max() const;
 
-  // For senders of compressed requests, before their decompression: kResourceExhausted if the user may send nothing
-  // now.
-  Status may_send(const UserId& user);
+  // To be asked before a request is read, and before it is decompressed, which makes work: kResourceExhausted if the
+  // user may send nothing now. Charges nothing.
+  Status may_send(const UserId& user, IntakeSignal signal);
   // Counts the bytes of a request that was refused after work was done for it.
   void charge_refused(const UserId& user, int64_t bytes);
 
@@ -53,8 +62,15 @@ class Intake {
     Nanos filled = 0;
   };
 
-  Status keep(const UserId& user, IntakeSignal signal, std::string request);
-  Status charge(const UserId& user, int64_t bytes, int64_t records);
+  struct Cost {
+    double bytes = 0, records = 0, share = 0;
+  };
+
+  Result<telemetry_store::Rejections> keep(const UserId& user, IntakeSignal signal, std::string request);
+  bool queue(const UserId& user, IntakeSignal signal, std::string request);
+  static Status check(const OfUser& own, const Cost& cost);
+  Status charge(const UserId& user, const Cost& cost);
+  void give_back(const UserId& user, const Cost& cost);
   OfUser& filled(const UserId& user) TUFT_REQUIRES(mutex_);
 
   telemetry_store::Store* const store_;

@@ -24,8 +24,9 @@ class FakeTelemetryStore final : public telemetry_store::Store {
   std::vector<std::pair<std::string, double>> busy;  // by user
 
   // ---- Store
-  void add(telemetry_store::RecordType, std::string, const telemetry_store::Source&) override {}
-  void add_metrics(std::string, const telemetry_store::Source&) override {}
+  bool add(telemetry_store::RecordType, std::string, const telemetry_store::Source&) override { return true; }
+  bool add_metrics(std::string, const telemetry_store::Source&) override { return true; }
+  int64_t request_bytes_max() const override { return 4 << 20; }
   void add_step(telemetry_store::RunStep step) override { run_steps.push_back(std::move(step)); }
   bool settle(Nanos) override { return true; }
 

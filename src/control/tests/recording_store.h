@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <string>
@@ -24,16 +25,25 @@ class RecordingStore final : public telemetry_store::Store {
     std::string owner;
   };
 
-  void add(telemetry_store::RecordType type, std::string request, const telemetry_store::Source& source) override {
+  // For tests: whether the queue has room for what users send, and for how long a request.
+  std::atomic<bool> has_room = true;
+  std::atomic<int64_t> bytes_max = 4 << 20;
+
+  bool add(telemetry_store::RecordType type, std::string request, const telemetry_store::Source& source) override {
+    if (!source.owner.empty() && !has_room) return false;
     MutexLock lock(mutex_);
     added_.push_back({type, std::move(request), source.worker, source.owner});
     changed_.notify_all();
+    return true;
   }
-  void add_metrics(std::string snapshot, const telemetry_store::Source& source) override {
+  bool add_metrics(std::string snapshot, const telemetry_store::Source& source) override {
+    if (!source.owner.empty() && !has_room) return false;
     MutexLock lock(mutex_);
     metrics_.emplace_back(source.worker, std::move(snapshot));
     changed_.notify_all();
+    return true;
   }
+  int64_t request_bytes_max() const override { return bytes_max; }
   void add_step(telemetry_store::RunStep step) override {
     MutexLock lock(mutex_);
     steps_.push_back(std::move(step));

@@ -116,6 +116,48 @@ TEST_F(GrpcIntakeTest, MessageThatGrowsTooLargeThenRefusedAndCharged) {
   EXPECT_TRUE(store_.added().empty());
 }
 
+TEST_F(GrpcIntakeTest, SomeIsNotKeptThenTheAnswerSaysSo) {
+  ExportTraceServiceRequest request = spans(2);  // without ids
+  auto& good = *request.mutable_resource_spans(0)->mutable_scope_spans(0)->add_spans();
+  good.set_trace_id("a trace's number");
+  good.set_span_id("a span's");
+  collector::trace::v1::ExportTraceServiceResponse response;
+  ASSERT_TRUE(call<collector::trace::v1::TraceService>(request, response, "x-api-key", "tml-alice").ok());
+  EXPECT_EQ(response.partial_success().rejected_spans(), 2);
+  EXPECT_NE(response.partial_success().error_message().find("without a trace_id"), std::string::npos);
+
+  collector::logs::v1::ExportLogsServiceRequest logs;
+  auto& scope = *logs.add_resource_logs()->add_scope_logs();
+  scope.add_log_records()->mutable_body()->set_string_value(std::string(1 << 20, 'x'));
+  scope.add_log_records();
+  collector::logs::v1::ExportLogsServiceResponse of_logs;
+  ASSERT_TRUE(call<collector::logs::v1::LogsService>(logs, of_logs, "x-api-key", "tml-alice").ok());
+  EXPECT_EQ(of_logs.partial_success().rejected_log_records(), 1);
+
+  collector::metrics::v1::ExportMetricsServiceRequest metrics;
+  auto& metric = *metrics.add_resource_metrics()->add_scope_metrics()->add_metrics();
+  metric.set_name("m");
+  metric.mutable_summary()->add_data_points()->set_count(1);
+  collector::metrics::v1::ExportMetricsServiceResponse of_metrics;
+  ASSERT_TRUE(call<collector::metrics::v1::MetricsService>(metrics, of_metrics, "x-api-key", "tml-alice").ok());
+  EXPECT_EQ(of_metrics.partial_success().rejected_data_points(), 1);
+}
+
+TEST_F(GrpcIntakeTest, QueueIsFullThenResourceExhausted) {
+  store_.has_room = false;
+  const grpc::Status refused = send(spans(1));
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_NE(refused.error_message().find("queue"), std::string::npos) << refused.error_message();
+  EXPECT_TRUE(store_.added().empty());
+}
+
+TEST_F(GrpcIntakeTest, NothingMayBeSentThenRefusedWithoutAMessage) {
+  intake_.charge_refused(control::UserId("alice"), int64_t{100} << 20);
+  const grpc::Status refused = send(ExportTraceServiceRequest());
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_NE(refused.error_message().find("1 MiB"), std::string::npos) << refused.error_message();
+}
+
 TEST_F(GrpcIntakeTest, DeflateThenTaken) {
   EXPECT_TRUE(send(spans(3), "x-api-key", "tml-alice", GRPC_COMPRESS_DEFLATE).ok());
   ASSERT_EQ(store_.added().size(), 1u);

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "control/tests/recording_store.h"
+#include "telemetry/otlp/response.h"
 #include "telemetry/otlp/wire.h"
+#include "telemetry/testing/recorded_metrics.h"
 
 namespace tuft::control {
 namespace {
 
+using telemetry::internal::otlp::read_partial_success;
 using telemetry::internal::otlp::WireWriter;
 
 // A request whose only scope has what `fill` writes, in field 2 for each record.
@@ -27,6 +30,8 @@ std::string spans(int count, size_t name_bytes = 5) {
   return request_of([&](WireWriter& writer) {
     for (int i = 0; i < count; ++i) {
       const size_t span = writer.open(2);
+      writer.bytes(1, "a trace's number");
+      writer.bytes(2, "a span's");
       writer.text(5, std::string(name_bytes, 'x'));
       writer.close(span);
     }
@@ -49,12 +54,13 @@ void write_metric(WireWriter& writer, uint32_t field, int points) {
 class IntakeTest : public ::testing::Test {
  protected:
   Error refusal(const UserId& user, IntakeSignal signal, std::string request) {
-    Status status = intake_.take(user, signal, std::move(request));
-    return status.ok() ? internal_error("it was taken") : std::move(status).error();
+    Result<std::string> answer = intake_.take(user, signal, std::move(request));
+    return answer.ok() ? internal_error("it was taken") : std::move(answer).error();
   }
-  Status send(const UserId& user, std::string request) {
+  Result<std::string> send(const UserId& user, std::string request) {
     return intake_.take(user, IntakeSignal::kTraces, std::move(request));
   }
+  bool may_send(const UserId& user) { return intake_.may_send(user, IntakeSignal::kLogs).ok(); }
 
   const UserId alice{"alice"}, bob{"bob"};
   RecordingStore store_;
@@ -121,6 +127,95 @@ TEST_F(IntakeTest, AShareOfTheDiskIsSentThenTheRestWaitsForItsAge) {
   EXPECT_TRUE(send(bob, large).ok());
   clock_.advance(1000 * kSecond);
   EXPECT_TRUE(send(alice, large).ok());
+}
+
+TEST_F(IntakeTest, AllIsKeptThenTheAnswerIsAnEmptyMessage) {
+  EXPECT_EQ(send(alice, spans(2)).value(), "");
+  EXPECT_EQ(send(alice, "").value(), "");
+}
+
+TEST_F(IntakeTest, SomeIsNotKeptThenTheAnswerSaysHowMuchAndWhy) {
+  const telemetry::testing::RecordedMetrics recorded;
+  const std::string without_ids = request_of([](WireWriter& writer) {
+    writer.close(writer.open(2));
+    writer.close(writer.open(2));
+  });
+  const auto of_spans = read_partial_success(send(alice, spans(1) + without_ids).value());
+  EXPECT_EQ(of_spans.rejected, 2);
+  EXPECT_NE(of_spans.message.find("2 without a trace_id or a span_id"), std::string::npos) << of_spans.message;
+
+  const auto of_logs =
+      read_partial_success(intake_.take(alice, IntakeSignal::kLogs, spans(1, 1 << 20) + spans(3)).value());
+  EXPECT_EQ(of_logs.rejected, 1);
+  EXPECT_NE(of_logs.message.find("larger than 1048576 bytes"), std::string::npos) << of_logs.message;
+
+  const std::string summary = request_of([](WireWriter& writer) { write_metric(writer, 11, 3); });
+  const auto of_points = read_partial_success(intake_.take(alice, IntakeSignal::kMetrics, summary).value());
+  EXPECT_EQ(of_points.rejected, 3);
+  EXPECT_NE(of_points.message.find("no gauge, sum, histogram"), std::string::npos) << of_points.message;
+
+  for (const char* signal : {"traces", "logs", "metrics"}) {
+    EXPECT_EQ(recorded.counter("tuft.intake.requests", {{"signal", signal}, {"status", "partial"}}), 1) << signal;
+  }
+}
+
+TEST_F(IntakeTest, QueueIsFullThenRefusedAndTheRateIsGivenBack) {
+  const telemetry::testing::RecordedMetrics recorded;
+  const std::string large = spans(3, 900'000);
+  store_.has_room = false;
+  for (int i = 0; i < 10; ++i) {
+    const Error refused = refusal(alice, IntakeSignal::kTraces, large);
+    EXPECT_EQ(refused.code, ErrorCode::kResourceExhausted);
+    ASSERT_EQ(refused.reason, "intake_queue_full");
+    ASSERT_EQ(refusal(alice, IntakeSignal::kMetrics, "").reason, "intake_queue_full");
+  }
+  EXPECT_EQ(recorded.counter("tuft.intake.requests", {{"signal", "traces"}, {"status", "intake_queue_full"}}), 10);
+  EXPECT_EQ(recorded.counter("tuft.intake.requests", {{"signal", "traces"}, {"status", "ok"}}), 0);
+  store_.has_room = true;
+  EXPECT_TRUE(send(alice, large).ok()) << "27 MB of the 8 MiB that may come at once were refused";
+  // They are not for nothing: they were read.
+  store_.has_room = false;
+  int refusals = 0;
+  while (refusal(bob, IntakeSignal::kTraces, large).reason == "intake_queue_full" && refusals < 100) ++refusals;
+  EXPECT_LT(refusals, 20);
+}
+
+TEST_F(IntakeTest, ShortQueueThenTheLimitOfARequestIsThatOfTheQueue) {
+  store_.bytes_max = 100'000;
+  EXPECT_EQ(intake_.body_bytes_max(), 100'000);
+  EXPECT_TRUE(send(alice, spans(1, 99'000)).ok());
+  const Error refused = refusal(alice, IntakeSignal::kTraces, spans(1, 100'000));
+  EXPECT_EQ(refused.code, ErrorCode::kPayloadTooLarge);
+  EXPECT_NE(refused.message.find("100000"), std::string::npos) << refused.message;
+  store_.bytes_max = int64_t{1} << 30;
+  EXPECT_EQ(intake_.body_bytes_max(), kIntakeBytesMax);
+}
+
+// A body of a few KB may become 4 MiB before its size is known.
+TEST_F(IntakeTest, WhatIsRefusedWasReadThenItCosts) {
+  const std::string large = spans(4, 1'000'000);
+  ASSERT_TRUE(send(alice, large).ok());
+  ASSERT_TRUE(send(alice, large).ok());
+  int read = 0;
+  for (; may_send(alice) && read < 100; ++read)
+    ASSERT_EQ(refusal(alice, IntakeSignal::kTraces, large).reason, "intake_rate");
+  EXPECT_LE(read, 2) << "then they are refused before they are read";
+  EXPECT_TRUE(may_send(bob));
+  // Who tries again each second gets on.
+  int seconds = 0;
+  do clock_.advance(kSecond);
+  while (!send(alice, large).ok() && ++seconds < 60);
+  EXPECT_LE(seconds, 10);
+}
+
+TEST_F(IntakeTest, EmptyRequestsThenEachCostsAKibibyte) {
+  int taken = 0;
+  while (may_send(alice) && send(alice, "").ok() && taken < 100'000) ++taken;
+  EXPECT_EQ(taken, 8 * 1024);
+  EXPECT_EQ(refusal(alice, IntakeSignal::kTraces, "").reason, "intake_rate");
+  EXPECT_TRUE(may_send(bob));
+  clock_.advance(kSecond);
+  EXPECT_TRUE(may_send(alice));
 }
 
 TEST_F(IntakeTest, NothingIsKeptThenUnavailable) {
