@@ -302,8 +302,14 @@ TEST_F(HttpTelemetry, InAFloodOfReadsSomeAreTracedAndAllAreCounted) {
     ASSERT_TRUE(client.send(request_text("GET", "/api/v1/auth/apikey/me", "", headers)));
     ASSERT_EQ(client.read_reply().status, 200);
   };
+  // A connection answers the next request after it has recorded the last one.
+  const auto await_records = [&] {
+    ASSERT_TRUE(client.send(request_text("GET", "/api/v1/healthz", "")));
+    ASSERT_EQ(client.read_reply().status, 200);
+  };
   const Nanos begin = system_clock().monotonic();
   for (int i = 0; i < kReads; ++i) read({});
+  await_records();
   const Nanos seconds = (system_clock().monotonic() - begin) / kSecond + 1;
   EXPECT_EQ(histogram_count("http.server.request.duration", labels), before + kReads);
   const size_t traced = count_spans(name);
@@ -311,12 +317,14 @@ TEST_F(HttpTelemetry, InAFloodOfReadsSomeAreTracedAndAllAreCounted) {
   EXPECT_LE(traced, static_cast<size_t>(seconds) * api::HttpTelemetry::kTracedReadsMax);
   // Those of another user, of a client's own trace, and those that fail are not left out.
   for (int i = 0; i < kReads / 2; ++i) read({});
+  await_records();
   ASSERT_TRUE(collector.flush());
   const size_t alone = count_spans(name);
   read({{"X-API-Key", "tml-bob"}});
   read({{"traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}});
   ASSERT_TRUE(client.send(request_text("GET", "/api/v1/samplers/none", "")));
   EXPECT_EQ(client.read_reply().status, 404);
+  await_records();
   ASSERT_TRUE(collector.flush());
   EXPECT_EQ(count_spans(name), alone + 2);
   EXPECT_EQ(count_spans("GET /api/v1/samplers/{sampler_id}"), 1U);
