@@ -229,24 +229,27 @@ std::string error_event(const Error& error) {
 
 namespace {
 
-Json card(const control::ListedModel& model) {
-  Json json = {{"id", model.id}, {"object", "model"}, {"created", model.created}};
-  json["owned_by"] = model.owner.empty() ? std::string("system") : model.owner.str();
-  if (!model.parent.empty()) json["parent"] = model.parent;
-  json["is_public"] = model.is_public;
-  return json;
+std::string quoted(const std::string& text) {
+  return dump(Json(text));
 }
 
 }  // namespace
 
-std::string model_list(const control::ListedModels& page) {
-  Json data = Json::array();
-  for (const control::ListedModel& model : page.models) data.push_back(card(model));
-  return dump({{"object", "list"}, {"data", std::move(data)}, {"has_more", page.has_more}});
+// Without a tree of values, because a page has up to a thousand cards.
+std::string model_card(const control::ListedModel& model) {
+  std::string card = R"({"id":)" + quoted(model.id);
+  card.append(R"(,"object":"model","created":)").append(std::to_string(model.created));
+  card.append(R"(,"owned_by":)").append(quoted(model.owner.empty() ? "system" : model.owner.str()));
+  if (!model.parent.empty()) card.append(R"(,"parent":)").append(quoted(model.parent));
+  return card.append(R"(,"is_public":)").append(model.is_public ? "true}" : "false}");
 }
 
-std::string model_card(const control::ListedModel& model) {
-  return dump(card(model));
+std::string model_list(const control::ListedModels& page) {
+  std::string list = R"({"object":"list","data":[)";
+  for (const control::ListedModel& model : page.models) {
+    list.append(&model == page.models.data() ? "" : ",").append(model_card(model));
+  }
+  return list.append(R"(],"has_more":)").append(page.has_more ? "true}" : "false}");
 }
 
 }  // namespace tuft::openai

@@ -27,8 +27,9 @@ bool is_list_of_texts(const simdjson::dom::element& value) {
   return std::all_of(list.begin(), list.end(), [](const simdjson::dom::element& item) { return item.is_string(); });
 }
 
-// The JSON of a larger result is streamed.
-constexpr size_t kStreamedBytesMin = 64 << 10;
+// The JSON of a larger result is streamed, and so written on the work threads: 64 KiB of log-probabilities would keep
+// the I/O thread for more than a millisecond.
+constexpr size_t kStreamedBytesMin = 8 << 10;
 
 // A failed operation is answered with status 200; any other status would make the SDK poll again.
 Response failure_response(const Error& error) {
@@ -49,10 +50,13 @@ void record_submission(const Exchange& exchange, control::OperationType operatio
   metrics::http().client_roundtrip_duration.record(seconds, {{"operation_type", control::operation_name(operation)}});
 }
 
-Result<Response> stream_json(Exchange& exchange, const control::FutureSnapshot& snapshot) {
+Result<Response> stream_json(Exchange& exchange, const control::FutureSnapshot& snapshot, size_t result_bytes) {
+  constexpr size_t kCharactersOfByte = 4;  // rather more than numbers have
   TUFT_ASSIGN(JsonPieces pieces, result_pieces(snapshot.operation, snapshot.value));
   Response response;
-  response.stream = body_in_pieces(exchange, std::move(pieces));
+  response.stream =
+      body_in_pieces(exchange, std::move(pieces), {},
+                     static_cast<int64_t>(std::min(2 * kJsonPieceBytes, kCharactersOfByte * result_bytes)));
   return response;
 }
 
@@ -80,7 +84,8 @@ Result<Response> deliver(Exchange& exchange, const control::FutureSnapshot& snap
     response.shared_body = std::shared_ptr<const std::string>(snapshot.value, &protobuf->bytes);
     return response;
   }
-  if (protobuf != nullptr && protobuf->bytes.size() > kStreamedBytesMin) return stream_json(exchange, snapshot);
+  const size_t bytes = protobuf == nullptr ? 0 : protobuf->bytes.size();
+  if (bytes > kStreamedBytesMin) return stream_json(exchange, snapshot, bytes);
   TUFT_ASSIGN(std::string json, future_value_json(snapshot.operation, snapshot.value));
   return json_response(std::move(json));
 }

@@ -45,8 +45,10 @@ struct Route {
   Tracing tracing = Tracing::kAlways;
   Accepts accepts = Accepts::kAnything;
   int64_t body_bytes_max = kSmallBody;  // limits.request_body_bytes_max applies, too
-  bool is_work = false;                 // the answer may be long: it is made on a work thread
-  bool durable = false;                 // the answer waits until the state that it reports is stored durably
+  // The cost grows with what a user has, so the handler runs on a work thread, in the user's turns. Those of other
+  // routes run on I/O threads; route_cost_test.cc says of each why it is brief.
+  bool is_work = false;
+  bool durable = false;  // the answer waits until the state that it reports is stored durably
   ErrorShape errors = ErrorShape::kDetail;
   bool of_console = false;  // there only if the console is
   bool is_shared = false;   // the answer may be some seconds old: see shared_answers.h

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <string>
 
 #include "base/mutex.h"
@@ -13,6 +14,8 @@ namespace tuft::api {
 class FakeCatalog final : public control::Catalog {
  public:
   using UserId = control::UserId;
+
+  std::function<void()> on_session = [] {};  // called by session(), without a lock
 
   std::string project() const TUFT_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
@@ -29,6 +32,7 @@ class FakeCatalog final : public control::Catalog {
     return answer;
   }
   Result<control::SessionView> session(const UserId& user, const control::SessionId& id) const override {
+    on_session();
     if (user.str() != "alice" || id.str() != "s1") return not_found("there is no such session");
     return control::SessionView{{control::RunId("s1:train:0")}, {control::SamplerId("s1:sample:0")}};
   }

@@ -95,6 +95,7 @@ class FakeControl final : public control::ControlPlane {
   FakeObserver fake_observer;
   FakeCheckpointActions fake_checkpoint_actions;
   std::function<void()> on_pass = [] {};  // called by forward_backward, without a lock
+  std::function<void()> on_end = [] {};   // called by end_session, without a lock
   Status next_failure;                    // returned by the next call (except authenticate)
   openai::FakeGeneration fake_generation;
   control::RecordingStore store;
@@ -126,6 +127,7 @@ class FakeControl final : public control::ControlPlane {
   }
   Status end_session(const control::UserId& user, const control::SessionId& id,
                      const control::SessionFinish& finish) override {
+    on_end();
     TUFT_TRY(note(user, "end_session " + id.str(), [&] { last_finish = finish; }));
     if (id.str() != "s-" + user.str()) return not_found("there is no such session");
     return {};

@@ -28,7 +28,8 @@ namespace tuft::control {
 class SampleFeeds {
  public:
   static constexpr int64_t kSamplesOfClient = 1'000'000'000;
-  static constexpr size_t kPageMax = 1'000;        // completions of one answer; the rest comes with the next
+  // Completions of one answer, which an I/O thread writes; the rest comes with the next.
+  static constexpr size_t kPageMax = 256;
   static constexpr size_t kOutlivingMax = 16'384;  // completions of a user without a future
 
   using Done = std::function<void(SampleNews)>;

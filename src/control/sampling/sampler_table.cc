@@ -347,8 +347,11 @@ int64_t SamplerTable::count_of(const UserId& user) const {
 
 std::vector<SamplerId> SamplerTable::of_session(const UserId& user, const SessionId& session) const {
   std::vector<SamplerId> ids;
-  for (const Entry& entry : of_user(user)) {
-    if (entry.session == session) ids.push_back(entry.id);
+  MutexLock lock(mutex_);
+  const auto own = by_user_.find(user);
+  if (own == by_user_.end()) return ids;
+  for (const SamplerId& id : own->second) {
+    if (samplers_.at(id).record.session == session) ids.push_back(id);
   }
   return ids;
 }

@@ -113,9 +113,7 @@ Result<SessionView> CatalogImpl::session(const UserId& user, const SessionId& se
     return not_found("there is no such session, or it has ended", "session_not_found");
   }
   SessionView view;
-  for (const RunSummary& run : runs_.runs_of(user)) {
-    if (run.session == session) view.runs.push_back(run.id);
-  }
+  for (const RunPtr& run : runs_.of_session(user, session)) view.runs.push_back(run->id);
   for (const RunHead& head : checkpoints_.lists().runs_of_session(user, session)) view.runs.push_back(head.run);
   view.samplers = samplers_.of_session(user, session);
   view.user_metadata = sessions_.metadata_of(session);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -29,7 +30,8 @@ class FakeGeneration final : public control::Generation {
   // The models are "base/model" and "tinker://run/sampler_weights/a", which belongs to alice.
   config::ModelConfig model_config;
   std::vector<control::ListedModel> list;
-  Error refusal;  // start() returns it if its message is set
+  Error refusal;                            // start() returns it if its message is set
+  std::function<void()> on_models = [] {};  // called by models(), without a lock
   // The memory of requests before start(), and its limit per user.
   std::shared_ptr<ByteAccount> memory = std::make_shared<ByteAccount>();
   int64_t memory_max = int64_t{1} << 30;
@@ -102,6 +104,7 @@ class FakeGeneration final : public control::Generation {
   }
   Result<control::ListedModels> models(const control::UserId& user, std::string_view after,
                                        size_t count_max) const override {
+    on_models();
     control::ListedModels page;
     bool begun = after.empty();
     for (const control::ListedModel& model : list) {

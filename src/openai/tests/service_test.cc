@@ -450,32 +450,6 @@ TEST_F(ServiceTest, GivingUpEndsTheGeneration) {
   generation.await_cancelled(1);
 }
 
-TEST_F(ServiceTest, ModelsAreTheOnesOfTheUser) {
-  generation.list = {{"base/model", {}, {}, true, 1},
-                     {std::string(FakeGeneration::kCheckpoint), kAlice, "base/model", false, 2}};
-  EXPECT_EQ(Json::parse(service.list_models(kAlice).body)["data"].size(), 2U);
-  EXPECT_EQ(Json::parse(service.list_models(kBob).body)["data"].size(), 1U);
-  const Json card = Json::parse(service.get_model(kAlice, FakeGeneration::kCheckpoint).body);
-  EXPECT_EQ(card["owned_by"], "alice");
-  EXPECT_EQ(card["parent"], "base/model");
-  EXPECT_EQ(service.get_model(kBob, FakeGeneration::kCheckpoint).status, 404);
-}
-
-TEST_F(ServiceTest, ModelsArePaged) {
-  for (int i = 0; i < 5; ++i) generation.list.push_back({"m" + std::to_string(i), {}, {}, true, i});
-  std::vector<std::string> seen;
-  for (bool more = true; more;) {
-    const Json page = Json::parse(service.list_models(kAlice, seen.empty() ? "" : seen.back(), 2).body);
-    EXPECT_LE(page["data"].size(), 2U);
-    for (const Json& one : page["data"]) seen.push_back(one["id"]);
-    more = page["has_more"];
-  }
-  EXPECT_EQ(seen, (std::vector<std::string>{"m0", "m1", "m2", "m3", "m4"}));
-  const Reply unknown = service.list_models(kAlice, "gone");
-  EXPECT_EQ(unknown.status, 400);
-  EXPECT_EQ(Json::parse(unknown.body)["error"]["param"], "after");
-}
-
 TEST_F(ServiceTest, QueuedRequestsAreChargedToTheirUser) {
   generation.hold(true);
   Call first(service, Endpoint::kCompletions, completion());
