@@ -192,6 +192,9 @@ Result<LogPage> find_logs(const Segments& segments, const Viewer& viewer, const 
     TUFT_TRY(search.read(found, page));
     if (found.size() < count) after = {0, segments[found.back().segment]->number(), uint64_t{found.back().row} + 1};
     page.newest = encode_cursor(after);
+    // They came in the order of threads, each of which hands over what it has recorded meanwhile.
+    std::stable_sort(page.logs.begin(), page.logs.end(),
+                     [](const LogRecord& a, const LogRecord& b) { return a.time < b.time; });
     return page;
   }
   std::optional<Cursor> before;

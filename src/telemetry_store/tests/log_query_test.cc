@@ -72,6 +72,17 @@ TEST_F(LogQueries, FollowsWhatComesLater) {
   EXPECT_THAT(bodies(kOperator, {.after = third->newest}), IsEmpty());
 }
 
+TEST_F(LogQueries, WhatCameTogetherIsInTheOrderOfTime) {
+  const auto first = store_->logs(kOperator, {});
+  add(std::vector<BuiltLog>{{.time = now() + 1, .body = "of a thread"},
+                            {.time = now() + 3, .body = "of this one, too"}});
+  add(std::vector<BuiltLog>{{.time = now() + 2, .body = "of another one"}});
+  const auto page = store_->logs(kOperator, {.after = first->newest});
+  std::vector<std::string> seen;
+  for (const LogRecord& log : page->logs) seen.push_back(log.body);
+  EXPECT_THAT(seen, ElementsAre("of a thread", "of another one", "of this one, too"));
+}
+
 TEST_F(LogQueries, RefusesWhatItDoesNotUnderstand) {
   EXPECT_FALSE(store_->logs(kOperator, {.filter = {.duration_min = 1}}).ok());
   EXPECT_FALSE(store_->logs(kOperator, {.trace_id = "12"}).ok());
