@@ -122,8 +122,8 @@ struct Trace {
   size_t memory_bytes = 0;  // of all this, about
 };
 
-// Logs. With `after` set, records that came after that cursor, oldest first: for following. A record of a later page may
-// be older.
+// Logs. With `after` set, records that came after that cursor, oldest first: for following. A record of a later page
+// may be older.
 struct LogQuery {
   Filter filter = {};
   int severity_min = 0;
