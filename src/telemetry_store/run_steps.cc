@@ -82,7 +82,7 @@ void RunSteps::keep(RunStep step) {
   run.last = std::max(run.last, step.time);
   insert(run, std::move(step));
   enter(*place);
-  while (runs_.size() > kRunsMax) remove_oldest_run_of(by_runs_.rbegin()->second);
+  while (runs_.size() > kRunsMax) remove_oldest_run_of(by_runs_.largest().second);
   while (count_ > steps_max_) thin_out();
 }
 
@@ -107,15 +107,12 @@ template <typename Change>
 void RunSteps::change(const std::string& owner, const Change& change) {
   const auto place = owners_.try_emplace(owner).first;
   auto& [name, of] = *place;
-  by_runs_.erase({of.by_rest.size(), name});
-  by_steps_.erase({of.steps, name});
+  const size_t runs = of.by_rest.size();
+  const size_t steps = of.steps;
   change(of);
-  if (of.by_rest.empty()) {
-    owners_.erase(place);
-    return;
-  }
-  by_runs_.emplace(of.by_rest.size(), name);
-  by_steps_.emplace(of.steps, name);
+  by_runs_.change(name, runs, of.by_rest.size());
+  by_steps_.change(name, steps, of.steps);
+  if (of.by_rest.empty()) owners_.erase(place);
 }
 
 void RunSteps::enter(const Runs::value_type& entry) {
@@ -124,7 +121,7 @@ void RunSteps::enter(const Runs::value_type& entry) {
   change(run.owner, [&name = name, &run = run](OfOwner& of) {
     of.steps += run.steps.size();
     of.by_rest.emplace(run.last, name);
-    of.by_length.emplace(run.steps.size(), name);
+    of.by_length.change(name, 0, run.steps.size());
   });
 }
 
@@ -134,7 +131,7 @@ void RunSteps::leave(const Runs::value_type& entry) {
   change(run.owner, [&name = name, &run = run](OfOwner& of) {
     of.steps -= run.steps.size();
     of.by_rest.erase({run.last, name});
-    of.by_length.erase({run.steps.size(), name});
+    of.by_length.change(name, run.steps.size(), 0);
   });
 }
 
@@ -145,8 +142,8 @@ void RunSteps::remove_oldest_run_of(std::string_view owner) {
 }
 
 void RunSteps::thin_out() {
-  const std::string_view owner = by_steps_.rbegin()->second;
-  const auto longest = runs_.find(owners_.find(owner)->second.by_length.rbegin()->second);
+  const std::string_view owner = by_steps_.largest().second;
+  const auto longest = runs_.find(owners_.find(owner)->second.by_length.largest().second);
   Run& run = longest->second;
   // Nothing lies between the first step and the newest one.
   if (run.steps.size() <= 2) return remove_oldest_run_of(owner);

@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "base/ranking.h"
 #include "base/result.h"
 #include "telemetry_store/disk_file.h"
 #include "telemetry_store/query.h"
@@ -54,13 +55,11 @@ class RunSteps {
   };
 
   using Runs = std::map<std::string, Run, std::less<>>;
-  // Names with a number of each, in the order of the numbers. The names are keys of `runs_` and `owners_`.
-  template <typename Number>
-  using Ranking = std::set<std::pair<Number, std::string_view>>;
+  // Names in rankings are keys of `runs_` and `owners_`.
   struct OfOwner {
     size_t steps = 0;
-    Ranking<Nanos> by_rest;     // its runs, by `last`
-    Ranking<size_t> by_length;  // its runs, by their steps
+    std::set<std::pair<Nanos, std::string_view>> by_rest;  // its runs, by `last`
+    Ranking<std::string_view, size_t> by_length;           // its runs, by their steps
   };
 
   void keep(RunStep step) TUFT_REQUIRES(mutex_);
@@ -83,8 +82,8 @@ class RunSteps {
   mutable Mutex mutex_;
   Runs runs_ TUFT_GUARDED_BY(mutex_);
   std::map<std::string, OfOwner, std::less<>> owners_ TUFT_GUARDED_BY(mutex_);
-  Ranking<size_t> by_runs_ TUFT_GUARDED_BY(mutex_);   // the owners, by the number of their runs
-  Ranking<size_t> by_steps_ TUFT_GUARDED_BY(mutex_);  // the owners, by that of their steps
+  Ranking<std::string_view, size_t> by_runs_ TUFT_GUARDED_BY(mutex_);   // the owners, by the number of their runs
+  Ranking<std::string_view, size_t> by_steps_ TUFT_GUARDED_BY(mutex_);  // the owners, by that of their steps
   size_t count_ TUFT_GUARDED_BY(mutex_) = 0;
   uint64_t disk_bytes_ TUFT_GUARDED_BY(mutex_) = 0;
 };

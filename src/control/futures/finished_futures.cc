@@ -29,12 +29,8 @@ void FinishedFutures::count(const UserId& user, int64_t change) {
   const int64_t before = shelf->second.bytes;
   bytes_ += change;
   shelf->second.bytes += change;
-  by_bytes_.erase({before, user});
-  if (shelf->second.bytes > 0) {
-    by_bytes_.emplace(shelf->second.bytes, user);
-  } else {
-    shelves_.erase(shelf);
-  }
+  by_bytes_.change(user, before, shelf->second.bytes);
+  if (shelf->second.bytes == 0) shelves_.erase(shelf);
 }
 
 bool FinishedFutures::deliver(Future& future) {
@@ -46,8 +42,8 @@ bool FinishedFutures::deliver(Future& future) {
 }
 
 FuturePtr FinishedFutures::evict_over(int64_t all_max, int64_t each_max) {
-  if (by_bytes_.empty() || (bytes_ <= all_max && by_bytes_.rbegin()->first <= each_max)) return nullptr;
-  const Shelf& largest = shelves_.at(by_bytes_.rbegin()->second);
+  if (by_bytes_.empty() || (bytes_ <= all_max && by_bytes_.largest().first <= each_max)) return nullptr;
+  const Shelf& largest = shelves_.at(by_bytes_.largest().second);
   return take_out(largest.delivered.empty() ? *largest.unread.front() : *largest.delivered.front());
 }
 

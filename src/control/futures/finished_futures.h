@@ -9,10 +9,10 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <set>
 #include <unordered_map>
 #include <utility>
 
+#include "base/ranking.h"
 #include "base/result.h"
 #include "control/futures/future.h"
 #include "control/types/recent_by_user.h"
@@ -57,7 +57,7 @@ class FinishedFutures {
   int64_t bytes_ = 0;
   std::list<FuturePtr> finished_;  // of all users, oldest first
   std::unordered_map<UserId, Shelf> shelves_;
-  std::set<std::pair<int64_t, UserId>> by_bytes_;                         // the users of shelves_
+  Ranking<UserId, int64_t> by_bytes_;                                     // the users of shelves_
   RecentByUser<RequestId, std::shared_ptr<const Error>> gone_{kGoneMax};  // null: evicted
 };
 

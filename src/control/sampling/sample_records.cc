@@ -106,7 +106,7 @@ SampleRecords::Entry* SampleRecords::next_locked(Drop why, const SessionId& sess
 // A user over the own limit has more than one within it, so it is enough to look at the users with the most.
 SampleRecords::Entry* SampleRecords::next_over_limit_locked() {
   if (by_bytes_.empty()) return nullptr;
-  const auto& [most, user] = *by_bytes_.rbegin();
+  const auto& [most, user] = by_bytes_.largest();
   const bool is_over = most > limits_.sample_record_bytes_per_user_max || bytes_ > limits_.sample_record_bytes_max;
   return is_over ? &shelves_.at(user).entries.front() : nullptr;
 }
@@ -132,14 +132,10 @@ void SampleRecords::take_out_locked(const Entry& entry, Entries& dropped) {
 // Forgets a user who has nothing left.
 void SampleRecords::count_locked(const UserId& user, int64_t change) {
   Shelf& shelf = shelves_[user];
-  by_bytes_.erase({shelf.bytes, user});
+  by_bytes_.change(user, shelf.bytes, shelf.bytes + change);
   shelf.bytes += change;
   bytes_ += change;
-  if (shelf.bytes > 0) {
-    by_bytes_.emplace(shelf.bytes, user);
-  } else {
-    shelves_.erase(user);
-  }
+  if (shelf.bytes == 0) shelves_.erase(user);
 }
 
 }  // namespace tuft::control

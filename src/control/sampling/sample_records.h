@@ -10,13 +10,13 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "base/ranking.h"
 #include "base/sharded_map.h"
 #include "config/config.h"
 #include "control/sessions/sessions.h"
@@ -88,7 +88,7 @@ class SampleRecords {
   int64_t bytes_ TUFT_GUARDED_BY(mutex_) = 0;
   ShardedMap<std::string, Entries::iterator> by_id_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<UserId, Shelf> shelves_ TUFT_GUARDED_BY(mutex_);
-  std::set<std::pair<int64_t, UserId>> by_bytes_ TUFT_GUARDED_BY(mutex_);  // the users of shelves_
+  Ranking<UserId, int64_t> by_bytes_ TUFT_GUARDED_BY(mutex_);  // the users of shelves_
   std::unordered_map<SessionId, std::list<Entry*>> by_session_ TUFT_GUARDED_BY(mutex_);
 };
 

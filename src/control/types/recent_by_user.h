@@ -6,10 +6,10 @@
 
 #include <cstddef>
 #include <deque>
-#include <set>
 #include <unordered_map>
 #include <utility>
 
+#include "base/ranking.h"
 #include "base/sharded_map.h"
 #include "control/types/types.h"
 
@@ -27,8 +27,9 @@ class RecentByUser {
       return;
     }
     entries_.emplace(id, Entry{user, std::move(value)});
-    of_user_[user].push_back(id);
-    count(user, of_user_[user].size() - 1);
+    std::deque<Id>& ids = of_user_[user];
+    ids.push_back(id);
+    by_count_.change(user, ids.size() - 1, ids.size());
     if (entries_.size() > count_max_) forget_one();
   }
 
@@ -44,28 +45,20 @@ class RecentByUser {
     Value value;
   };
 
-  void count(const UserId& user, size_t before) {
-    by_count_.erase({before, user});
-    const size_t now = of_user_[user].size();
-    if (now > 0) {
-      by_count_.emplace(now, user);
-    } else {
-      of_user_.erase(user);
-    }
-  }
-
   void forget_one() {
-    const auto [before, user] = *by_count_.rbegin();
-    std::deque<Id>& ids = of_user_[user];
+    const UserId user = by_count_.largest().second;
+    const auto place = of_user_.find(user);
+    std::deque<Id>& ids = place->second;
     entries_.erase(ids.front());
     ids.pop_front();
-    count(user, before);
+    by_count_.change(user, ids.size() + 1, ids.size());
+    if (ids.empty()) of_user_.erase(place);
   }
 
   const size_t count_max_;
   ShardedMap<Id, Entry> entries_;
   std::unordered_map<UserId, std::deque<Id>> of_user_;  // oldest first
-  std::set<std::pair<size_t, UserId>> by_count_;        // the users of of_user_
+  Ranking<UserId, size_t> by_count_;                    // the users of of_user_
 };
 
 }  // namespace tuft::control
