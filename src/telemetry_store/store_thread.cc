@@ -44,42 +44,27 @@ StoreThread::~StoreThread() {
   thread_.join();
 }
 
-bool StoreThread::push(Item item) {
-  const size_t bytes = bytes_of(item);
+ByteAccount::Hold StoreThread::room_for(const Item& item) const {
   const std::string owner = owner_of(item);
+  const ByteAccount::Most of_server{.all = static_cast<int64_t>(bytes_max_.of_server)};
+  const ByteAccount::Most of_users{.each = static_cast<int64_t>(bytes_max_.of_user),
+                                   .all = static_cast<int64_t>(bytes_max_.of_users)};
+  ByteAccount::Hold room = (owner.empty() ? of_server_ : of_users_)->open(owner);
+  (void)room.grow_to(static_cast<int64_t>(bytes_of(item)), owner.empty() ? of_server : of_users);
+  return room;
+}
+
+bool StoreThread::push(Item item) {
+  ByteAccount::Hold room = room_for(item);
+  if (room.bytes() == 0) return false;
   {
     MutexLock lock(mutex_);
-    if (closed_ || !take_room(owner, bytes)) return false;
+    if (closed_) return false;
     ++pushed_;
-    items_.push_back(std::move(item));
+    items_.push_back({std::move(item), std::move(room)});
   }
   changed_.notify_one();
   return true;
-}
-
-bool StoreThread::take_room(const std::string& owner, size_t bytes) {
-  if (owner.empty()) {
-    if (of_server_ + bytes > bytes_max_.of_server) return false;
-    of_server_ += bytes;
-    return true;
-  }
-  const auto known = of_user_.find(owner);
-  const size_t own = known == of_user_.end() ? 0 : known->second;
-  if (own + bytes > bytes_max_.of_user || of_users_ + bytes > bytes_max_.of_users) return false;
-  of_user_[owner] = own + bytes;
-  of_users_ += bytes;
-  return true;
-}
-
-void StoreThread::give_room(const std::string& owner, size_t bytes) {
-  if (owner.empty()) {
-    of_server_ -= bytes;
-    return;
-  }
-  of_users_ -= bytes;
-  const auto known = of_user_.find(owner);
-  known->second -= bytes;
-  if (known->second == 0) of_user_.erase(known);
 }
 
 bool StoreThread::settle(Nanos budget) {
@@ -99,7 +84,7 @@ void StoreThread::run() {
   auto pause_at = std::chrono::steady_clock::now() + kPauseInterval;
   auto close_at = std::chrono::steady_clock::time_point::max();
   while (true) {
-    std::deque<Item> items;
+    std::deque<Queued> items;
     {
       MutexLock lock(mutex_);
       while (items_.empty() && !closed_) {
@@ -109,17 +94,15 @@ void StoreThread::run() {
       if (closed_) close_at = std::min(close_at, std::chrono::steady_clock::now() + kCloseBudget);
       items.swap(items_);
     }
-    for (Item& item : items) {
+    for (auto& [item, room] : items) {
       if (std::chrono::steady_clock::now() > close_at) break;
-      const size_t bytes = bytes_of(item);
-      const std::string owner = owner_of(item);
       calls_.work(std::move(item));
       if (std::chrono::steady_clock::now() >= pause_at) {
         calls_.pause();
         pause_at = std::chrono::steady_clock::now() + kPauseInterval;
       }
+      room.shrink_to(0);
       MutexLock lock(mutex_);
-      give_room(owner, bytes);
       ++done_;
     }
     worked_.notify_all();

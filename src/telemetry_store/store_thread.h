@@ -4,12 +4,13 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <variant>
 #include <vector>
 
+#include "base/byte_account.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "telemetry_store/store.h"
@@ -56,20 +57,23 @@ class StoreThread {
   bool settle(Nanos budget) TUFT_EXCLUDES(mutex_);
 
  private:
+  struct Queued {
+    Item item;
+    ByteAccount::Hold room;
+  };
+
   void run() TUFT_EXCLUDES(mutex_);
-  // `owner` empty: of the server.
-  bool take_room(const std::string& owner, size_t bytes) TUFT_REQUIRES(mutex_);
-  void give_room(const std::string& owner, size_t bytes) TUFT_REQUIRES(mutex_);
+  // Returns a hold of nothing if there is no room.
+  ByteAccount::Hold room_for(const Item& item) const;
 
   const QueueBytesMax bytes_max_;
   const Calls calls_;
+  const std::shared_ptr<ByteAccount> of_server_ = std::make_shared<ByteAccount>();
+  const std::shared_ptr<ByteAccount> of_users_ = std::make_shared<ByteAccount>();
   mutable Mutex mutex_;
   CondVar changed_;
   CondVar worked_;
-  std::deque<Item> items_ TUFT_GUARDED_BY(mutex_);
-  size_t of_server_ TUFT_GUARDED_BY(mutex_) = 0;
-  size_t of_users_ TUFT_GUARDED_BY(mutex_) = 0;
-  std::unordered_map<std::string, size_t> of_user_ TUFT_GUARDED_BY(mutex_);  // no entry: nothing waits
+  std::deque<Queued> items_ TUFT_GUARDED_BY(mutex_);
   uint64_t pushed_ TUFT_GUARDED_BY(mutex_) = 0;
   uint64_t done_ TUFT_GUARDED_BY(mutex_) = 0;
   bool closed_ TUFT_GUARDED_BY(mutex_) = false;
