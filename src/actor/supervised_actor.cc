@@ -298,7 +298,7 @@ bool SupervisedActorImpl::start_up(Life& life, std::string& failure) {
 bool SupervisedActorImpl::lease_ended(const Life& life, std::string& failure) const {
   if (spec_.lease == 0 || life.unanswered == 0) return false;
   if (now() - gauges_.last_sign() <= spec_.lease) return false;
-  failure = "answered nothing for " + std::to_string(spec_.lease / kSecond) + " s, its lease";
+  failure = "gave no sign of life for " + std::to_string(spec_.lease / kSecond) + " s, its lease";
   return true;
 }
 

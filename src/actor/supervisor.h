@@ -50,7 +50,7 @@ struct WorkerSpec : Supervision {
 // A ModelActor with a process of its own. start() launches the process and returns; ready() becomes true when the
 // process answers. When a worker dies, its calls fail with kUnavailable "worker_died" (the message names the signal or
 // exit code) and the worker is started again, or another one that has joined takes its place. A worker that gives
-// no sign of life (WorkerLife::last_sign()) during several health checks in a row is not ready until it answers again;
+// no sign of life (WorkerLife::last_sign()) during several health checks in a row is not ready until it gives one;
 // its calls wait. stop() ends the process within stop_timeout and fails the running calls.
 class SupervisedActor : public ModelActor {
  public:

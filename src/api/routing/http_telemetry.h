@@ -41,7 +41,7 @@ class HttpTelemetry {
   bool admits_read(const control::UserId& user, Nanos now);
   static constexpr int kTracedReadsMax = 500;
   // `reason` is one of: auth, media, body_too_large, overloaded, address_overloaded, receiving_overloaded,
-  // user_receiving_overloaded, sending_overloaded, user_sending_overloaded, work_overloaded, heads_overloaded,
+  // user_receiving_overloaded, sending_overloaded, user_sending_overloaded, work_overloaded, heads_overloaded, intake,
   // repeated_header, malformed, header_too_large, timeout, tls_handshake.
   static void count_rejected(std::string_view reason);
   // `reason` is one of: http, header, json, protobuf.
