@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstring>
 #include <fcntl.h>
+#include <set>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -108,7 +109,10 @@ class DirectoryStorage final : public CheckpointStorage {
     std::error_code code;
     for (const auto& entry : fs::directory_iterator(root_, code)) {
       if (entry.symlink_status(code).type() != fs::file_type::directory) continue;
-      for (const CheckpointKind kind : kAllCheckpointKinds) scan_folder(entry.path(), kind, found);
+      for (const CheckpointKind kind : kAllCheckpointKinds) {
+        scan_folder(entry.path(), kind, found);
+        remove_if_empty(entry.path() / checkpoint_folder(kind));
+      }
     }
   }
 
@@ -125,7 +129,7 @@ class DirectoryStorage final : public CheckpointStorage {
         }
       }
     }
-    return parent / (std::string(kWorkPrefix) + random_uuid());
+    return *prepared_.insert(parent / (std::string(kWorkPrefix) + random_uuid())).first;
   }
 
   Result<fs::path> commit(const fs::path& prepared, const Checkpoint& checkpoint, const Checkpoint* replaced) override {
@@ -142,6 +146,7 @@ class DirectoryStorage final : public CheckpointStorage {
       remove_directory(target);  // otherwise a restart would find a checkpoint that was reported as failed
       return storage_error("cannot sync a checkpoint", synced.error());
     }
+    prepared_.erase(prepared);
     // If this fails, the next start recognizes the older version.
     if (replaced != nullptr) (void)mark_deleted(replaced->files->directory());
     return target;
@@ -166,14 +171,9 @@ class DirectoryStorage final : public CheckpointStorage {
 
   void discard(const fs::path& place) override {
     remove_directory(place);
-    const std::string beside = "." + place.filename().string();
-    if (!is_leftover(beside)) return;
-    std::vector<fs::path> left;  // the temporary directories that a killed worker left
-    std::error_code code;
-    for (const auto& entry : fs::directory_iterator(place.parent_path(), code)) {
-      if (entry.path().filename().string().starts_with(beside)) left.push_back(entry.path());
-    }
-    for (const fs::path& path : left) remove_directory(path);
+    remove_temporary_ones(place);
+    prepared_.erase(place);
+    remove_if_empty(place.parent_path());
   }
 
   Result<std::unique_ptr<CheckpointFile>> open(const fs::path& place, const std::string& file) override {
@@ -259,11 +259,37 @@ class DirectoryStorage final : public CheckpointStorage {
     return {};
   }
 
+  // Removes what a killed worker left beside the place that it was writing.
+  void remove_temporary_ones(const fs::path& place) const {
+    const std::string beside = "." + place.filename().string();
+    if (!is_leftover(beside)) return;
+    std::vector<fs::path> left;
+    std::error_code code;
+    for (const auto& entry : fs::directory_iterator(place.parent_path(), code)) {
+      if (entry.path().filename().string().starts_with(beside)) left.push_back(entry.path());
+    }
+    for (const fs::path& path : left) remove_directory(path);
+  }
+
+  // Most runs end with no checkpoint, and their folders would fill the disk and delay each start. `folder` is that of a
+  // run's checkpoints of one kind; the run's own goes with the last of its folders. A worker that writes needs the
+  // folder of its place.
+  void remove_if_empty(const fs::path& folder) const {
+    const auto is_in_use = [&](const fs::path& place) { return place.parent_path() == folder; };
+    if (only_looks_ || !is_inside(folder)) return;
+    if (std::any_of(prepared_.begin(), prepared_.end(), is_in_use)) return;
+    // They fail for what is not empty.
+    if (::rmdir(folder.c_str()) == 0) ::rmdir(folder.parent_path().c_str());
+  }
+
+  bool is_inside(const fs::path& directory) const {
+    const fs::path inside = directory.lexically_relative(root_);
+    return !inside.empty() && *inside.begin() != ".." && inside != ".";
+  }
+
   // Renames before it removes, so that the next start recognizes an interrupted removal as a leftover.
   void remove_directory(const fs::path& directory) const {
-    if (only_looks_) return;
-    const fs::path inside = directory.lexically_relative(root_);
-    if (inside.empty() || *inside.begin() == ".." || inside == ".") return;
+    if (only_looks_ || !is_inside(directory)) return;
     std::error_code code;
     fs::path doomed = directory;
     if (!is_leftover(directory.filename().string())) {
@@ -279,6 +305,7 @@ class DirectoryStorage final : public CheckpointStorage {
 
   const fs::path root_;
   const bool only_looks_;
+  std::set<fs::path> prepared_;  // and neither committed nor discarded yet; of the disk thread
 };
 
 }  // namespace

@@ -54,6 +54,52 @@ TEST_F(CheckpointActionsTest, UnusedFilesAreRemovedAtOnce) {
   EXPECT_EQ(names_in(folder(run)), std::set<std::string>{"second"});
 }
 
+TEST_F(CheckpointActionsTest, TheFoldersOfARunGoWithItsLastCheckpoint) {
+  const RunId run = boot_with_run();
+  const fs::path of_run = folder(run).parent_path();
+  const std::string first = saved(run, 1, "first");
+  const std::string second = saved(run, 2, "second");
+  ASSERT_TRUE(remove(alice, first).ok());
+  let_pass();
+  EXPECT_TRUE(fs::exists(folder(run)));
+  ASSERT_TRUE(remove(alice, second).ok());
+  let_pass();
+  EXPECT_TRUE(fs::exists(folder(run))) << "the run could be restored from its newest checkpoint";
+  const auto unloaded = plane().unload_model(alice, run, no_trace);
+  ASSERT_TRUE(unloaded.ok());
+  ASSERT_TRUE(wait(alice, unloaded->request).ok());
+  let_pass();
+  EXPECT_FALSE(fs::exists(of_run));
+}
+
+TEST_F(CheckpointActionsTest, TheFolderOfASaveThatIsWrittenStaysWhileAnotherCheckpointGoes) {
+  const RunId run = boot_with_run();
+  const fs::path samplers = folder(run, "sampler_weights");
+  const auto first = value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "first"));
+  let_pass();
+  worker().hold_answers(true);
+  const RequestId second = save_for_sampler(run, alice, 2, "second");
+  sweep_until([&] { return worker().held() == 1; });
+  ASSERT_TRUE(worker().answer_next());  // publish_adapter
+  sweep_until([&] { return worker().held() == 1; });
+  ASSERT_TRUE(remove(alice, *first.path).ok());
+  let_pass();
+  EXPECT_FALSE(fs::exists(samplers / "first"));
+  EXPECT_TRUE(fs::exists(samplers));
+  worker().stop_holding();
+  value<SaveWeightsForSamplerResult>(alice, second);
+  EXPECT_EQ(names_in(samplers), std::set<std::string>{"second"});
+}
+
+TEST_F(CheckpointActionsTest, TheNextStartRemovesEmptyFolders) {
+  const RunId run = boot_with_run();
+  const fs::path other = folder(run).parent_path().parent_path() / "a run that ended";
+  fs::create_directories(other / "weights");
+  fs::create_directories(other / "sampler_weights");
+  boot();
+  EXPECT_FALSE(fs::exists(other));
+}
+
 TEST_F(CheckpointActionsTest, RunIsRestoredFromADeletedCheckpointUntilTheServerStops) {
   const RunId run = boot_with_run();
   optim_step(run, alice, 1);
