@@ -38,7 +38,6 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr Nanos kSweepInterval = 250 * kMillisecond;
 constexpr Nanos kTickInterval = 500 * kMillisecond;
 constexpr int kWorkThreads = 3;
 // Costs are bytes of a datum. A user may let as much wait as four bodies of the default limits.request_body_bytes_max.
@@ -81,7 +80,6 @@ class BeastServer final : public Server {
  public:
   BeastServer(const Options& options, control::ControlPlane& control)
       : options_(options),
-        control_(control),
         work_(std::make_shared<control::WorkPool>(kWorkThreads, kWorkBounds)),
         openai_(control.generation(), system_clock(), work_),
         console_([this](std::string_view key) { return dispatcher_.control()->authenticate(key); }, system_clock()),
@@ -97,7 +95,6 @@ class BeastServer final : public Server {
     }
     acceptor_.emplace(*threads_.front()->io);
     accept_retry_.emplace(*threads_.front()->io);
-    sweep_.emplace(*threads_.front()->io);
     if (options_.is_first) observe_connections();
   }
   ~BeastServer() override {
@@ -124,11 +121,9 @@ class BeastServer final : public Server {
   void take(tcp::socket socket, IoThread& thread);
   void turn_away(tcp::socket& socket, ConnectionCounts::Entry entry) const;
   void tick(IoThread& thread);
-  void sweep();
   void wind_down(IoThread& thread, Nanos grace);
 
   const Options options_;
-  control::ControlPlane& control_;
   const std::shared_ptr<control::WorkPool> work_;
   openai::Service openai_;
   ConsoleSessions console_;
@@ -144,7 +139,6 @@ class BeastServer final : public Server {
   // Confined to the first I/O thread.
   std::optional<tcp::acceptor> acceptor_;
   std::optional<asio::steady_timer> accept_retry_;
-  std::optional<asio::steady_timer> sweep_;
   size_t next_thread_ = 0;
 };
 
@@ -257,19 +251,8 @@ void BeastServer::tick(IoThread& thread) {
   });
 }
 
-void BeastServer::sweep() {
-  control_.sweep();
-  sweep_->expires_after(std::chrono::nanoseconds(kSweepInterval));
-  sweep_->async_wait([this](error_code code) {
-    if (!code && !threads_.front()->stopping) sweep();
-  });
-}
-
 void BeastServer::run() {
-  asio::post(*threads_.front()->io, [this] {
-    accept_next();
-    if (options_.is_first && !threads_.front()->stopping) sweep();
-  });
+  asio::post(*threads_.front()->io, [this] { accept_next(); });
   std::vector<std::thread> others;
   for (const auto& thread : threads_) {
     asio::post(*thread->io, [this, thread = thread.get()] {
@@ -298,7 +281,6 @@ void BeastServer::wind_down(IoThread& thread, Nanos grace) {
     error_code ignored;
     acceptor_->close(ignored);
     accept_retry_->cancel();
-    sweep_->cancel();
   }
   for (HttpConnection* connection : thread.connections) connection->wind_down();
   // The loop ends when its last connection has closed; this timer must not keep it alive.

@@ -33,8 +33,7 @@ class Server {
     bool console = true;             // serves the web console, and takes its sessions instead of keys
     Nanos long_poll = 30 * kSecond;  // then the answer is 408; must be below the SDK's timeout of 45 s
     std::span<const Route> routes = api::routes();
-    // The server of the API: it calls control.sweep(), and the gauges of connections are its own. False for another
-    // server beside it in the process.
+    // The server of the API, whose connections the gauges show. False for another server beside it in the process.
     bool is_first = true;
     AskStandby standby = {};  // set: this server stands by for another one
   };

@@ -28,6 +28,7 @@
 #include "app/tuft/signals.h"
 #include "app/tuft/standby.h"
 #include "app/tuft/state_store.h"
+#include "app/tuft/sweeper.h"
 #include "app/tuft/worker_command.h"
 #include "base/host.h"
 #include "control/control_plane.h"
@@ -168,6 +169,7 @@ class ServerProcess {
 
   void serve() {
     serving_ = std::thread([this] { run_server(); });
+    sweeper_.emplace([this] { control_->sweep(); });
     if (http_intake_) serving_intake_ = std::thread([this] { http_intake_->run(); });
     const std::string address = http_address(config_.host, server_->port(), !config_.tls.certificate.empty());
     if (const Status written = address_file_.write(address); !written.ok()) {
@@ -215,6 +217,7 @@ class ServerProcess {
   void stop() {
     address_file_.remove();
     stopping_ = true;
+    sweeper_.reset();
     if (server_ && serving_.joinable()) server_->stop(kServerGrace);
     if (serving_.joinable()) serving_.join();
     stop_intake();
@@ -324,6 +327,7 @@ class ServerProcess {
   std::unique_ptr<intake::GrpcIntake> grpc_intake_;
   std::thread serving_;
   std::thread serving_intake_;
+  std::optional<Sweeper> sweeper_;
   std::atomic<bool> stopping_ = false;
 };
 

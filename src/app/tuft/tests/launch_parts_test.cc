@@ -1,6 +1,9 @@
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
+#include <future>
 #include <sys/stat.h>
+#include <thread>
 #include <unistd.h>
 
 #include <gmock/gmock.h>
@@ -9,6 +12,7 @@
 #include "app/tuft/address_file.h"
 #include "app/tuft/key_file.h"
 #include "app/tuft/runtime_directory.h"
+#include "app/tuft/sweeper.h"
 #include "app/tuft/worker_command.h"
 #include "base/file.h"
 #include "base/host.h"
@@ -208,6 +212,27 @@ TEST(WorkerCommand, AJoinedWorkerGetsWhatIsNotOfItsMachine) {
   }
   model.threads = 2;
   EXPECT_THAT(joined_worker_flags(model), ::testing::Contains("--threads"));
+}
+
+TEST(Sweeper, SweepsOnItsOwnThreadUntilItEnds) {
+  std::atomic<int> sweeps = 0, elsewhere = 0;
+  std::promise<void> third;
+  {
+    const Sweeper sweeper(
+        [&, caller = std::this_thread::get_id()] {
+          if (std::this_thread::get_id() != caller) ++elsewhere;
+          if (++sweeps == 3) third.set_value();
+        },
+        kMillisecond);
+    third.get_future().wait();
+  }
+  EXPECT_EQ(elsewhere, sweeps);
+}
+
+TEST(Sweeper, EndsInTheMiddleOfAnInterval) {
+  std::promise<void> first;
+  const Sweeper sweeper([&] { first.set_value(); }, 3600 * kSecond);
+  first.get_future().wait();
 }
 
 }  // namespace
