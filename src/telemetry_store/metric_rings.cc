@@ -1,6 +1,8 @@
 #include "telemetry_store/metric_rings.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -107,24 +109,26 @@ MetricRings::Series* MetricRings::decode_series(std::string_view bytes) {
     labels[key] = reader.text();
   }
   if (!reader.ok() || family.name.empty()) return nullptr;
-  return find_or_add(std::move(family), std::move(labels));
+  NoPlace ignored = {};
+  return find_or_add(std::move(family), std::move(labels), ignored);
 }
 
-MetricRings::Series* MetricRings::find_or_add(Family&& head, Labels labels) {
+MetricRings::Series* MetricRings::find_or_add(Family&& head, Labels labels, NoPlace& why) {
   const auto [found, added] = families_.try_emplace({head.owner, head.name});
   Family& family = found->second;
   if (added) {
     family = std::move(head);
   } else if (family.kind != head.kind || family.bounds != head.bounds) {
+    why = NoPlace::kOtherShape;
     return nullptr;
   }
   const auto known = family.series.find(labels);
   if (known != family.series.end()) return &known->second;
   OfOwner& owner = of_owner(family.owner);
   const size_t share = share_of(family.owner);
-  const bool is_full = count_ >= kSeriesMax || owner.memory_bytes > share + share / 4 ||
-                       (!family.owner.empty() && owner.series >= kSeriesOfUserMax);
-  if (is_full) {
+  const bool has_most = !family.owner.empty() && owner.series >= kSeriesOfUserMax;
+  if (has_most || count_ >= kSeriesMax || owner.memory_bytes > share + share / 4) {
+    why = has_most ? NoPlace::kSeriesOfUser : NoPlace::kMemory;
     if (family.series.empty()) families_.erase(found);
     return nullptr;
   }
@@ -138,7 +142,8 @@ MetricRings::Series* MetricRings::find_or_add(Family&& head, Labels labels) {
   return &family.series.emplace(std::move(labels), std::move(series)).first->second;
 }
 
-MetricRings::Series* MetricRings::series_of(const MetricView& metric, const PointView& point, const Source& source) {
+MetricRings::Series* MetricRings::series_of(const MetricView& metric, const PointView& point, const Source& source,
+                                            NoPlace& why) {
   Family head;
   head.owner = source.owner;
   head.name = clean_text(metric.name, kMetricNameMax);
@@ -152,7 +157,7 @@ MetricRings::Series* MetricRings::series_of(const MetricView& metric, const Poin
     labels[kTenantLabel] = source.owner;
     labels[kServiceLabel] = clean_text(metric.service, kMetricNameMax);
   }
-  return find_or_add(std::move(head), std::move(labels));
+  return find_or_add(std::move(head), std::move(labels), why);
 }
 
 size_t MetricRings::add(std::string_view snapshot, const Source& source, Nanos now) {
@@ -162,13 +167,14 @@ size_t MetricRings::add(std::string_view snapshot, const Source& source, Nanos n
   Nanos& last = sources_[name];
   const Nanos previous = source.owner.empty() ? last : 0;
   size_t left_out = 0;
-  size_t without_place = 0;
+  Refused refused = {};
   {
     MutexLock lock(mutex_);
     left_out = read_metrics(snapshot, [&](const MetricView& metric, const PointView& point) TUFT_REQUIRES(mutex_) {
-      Series* series = series_of(metric, point, source);
+      NoPlace why = {};
+      Series* series = series_of(metric, point, source, why);
       if (series == nullptr) {
-        ++without_place;
+        ++refused[static_cast<size_t>(why)];
       } else {
         series->ring.add(point, metric.is_delta, now, previous);
         // About, until they are counted again.
@@ -181,7 +187,32 @@ size_t MetricRings::add(std::string_view snapshot, const Source& source, Nanos n
   last = now;
   close_minutes(now);
   forget_if_due(now);
-  return left_out + without_place;
+  if (!source.owner.empty()) note_refused(source.owner, refused);
+  return left_out + static_cast<size_t>(std::accumulate(refused.begin(), refused.end(), int64_t{0}));
+}
+
+Rejections MetricRings::take_refused(const std::string& owner) {
+  static const std::string& of_user =
+      *new std::string("of more than the " + std::to_string(kSeriesOfUserMax) + " series of a user");
+  const std::array<std::string_view, 3> reasons = {"of a metric whose kind or bounds differ from before", of_user,
+                                                   "of new series, for which the store has no memory left"};
+  Rejections out;
+  MutexLock lock(refused_mutex_);
+  const auto found = refused_.find(owner);
+  if (found == refused_.end()) return out;
+  for (size_t i = 0; i < reasons.size(); ++i) {
+    if (found->second[i] != 0) out.add(found->second[i], reasons[i]);
+  }
+  refused_.erase(found);
+  return out;
+}
+
+void MetricRings::note_refused(const std::string& owner, const Refused& refused) {
+  if (refused == Refused{}) return;
+  MutexLock lock(refused_mutex_);
+  if (refused_.size() >= kSourcesMax) refused_.clear();
+  Refused& untold = refused_[owner];
+  std::transform(refused.begin(), refused.end(), untold.begin(), untold.begin(), std::plus<>());
 }
 
 void MetricRings::load(Nanos now) {

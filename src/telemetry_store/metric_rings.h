@@ -10,6 +10,7 @@
 // loses the oldest of their own points.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -25,6 +26,7 @@
 #include "base/result.h"
 #include "telemetry_store/metric_file.h"
 #include "telemetry_store/metric_series.h"
+#include "telemetry_store/rejections.h"
 #include "telemetry_store/store.h"
 
 namespace tuft::telemetry_store::internal {
@@ -37,6 +39,9 @@ class MetricRings {
   void load(Nanos now) TUFT_EXCLUDES(mutex_);
   // Returns how many points were left out: malformed, or of more series than fit.
   size_t add(std::string_view snapshot, const Source& source, Nanos now) TUFT_EXCLUDES(mutex_);
+  // Returns the well-formed points of an owner that add() has left out since the last call.
+  // Does not wait for add() or a query.
+  Rejections take_refused(const std::string& owner) TUFT_EXCLUDES(refused_mutex_);
   // Closes minutes and forgets what is old. Errors: the disk.
   Status maintain(Nanos now) TUFT_EXCLUDES(mutex_);
 
@@ -62,6 +67,9 @@ class MetricRings {
     std::vector<double> bounds;
     std::map<Labels, Series> series;
   };
+  // Why a well-formed point is left out.
+  enum class NoPlace : uint8_t { kOtherShape, kSeriesOfUser, kMemory };
+  using Refused = std::array<int64_t, 3>;  // points, by NoPlace
   struct OfOwner {
     size_t series = 0, memory_bytes = 0;
     Nanos fine_kept = 0, coarse_kept = 0;
@@ -70,8 +78,10 @@ class MetricRings {
 
   static MetricInfo info_of(const Family& family);
   static std::string encode(const Family& family, const Labels& labels);
-  Series* series_of(const MetricView& metric, const PointView& point, const Source& source) TUFT_REQUIRES(mutex_);
-  Series* find_or_add(Family&& head, Labels labels) TUFT_REQUIRES(mutex_);
+  // Null: there is no place for it, and `why` is set.
+  Series* series_of(const MetricView& metric, const PointView& point, const Source& source, NoPlace& why)
+      TUFT_REQUIRES(mutex_);
+  Series* find_or_add(Family&& head, Labels labels, NoPlace& why) TUFT_REQUIRES(mutex_);
   Series* decode_series(std::string_view bytes) TUFT_REQUIRES(mutex_);
   static size_t memory_of(const Family& family, const Series& series);
   void load_file(MetricFile& file, Nanos now) TUFT_EXCLUDES(mutex_);
@@ -80,6 +90,7 @@ class MetricRings {
   // Each minute; when somebody is far over their share, each second.
   void forget_if_due(Nanos now) TUFT_EXCLUDES(mutex_);
   void forget(Nanos now) TUFT_EXCLUDES(mutex_);
+  void note_refused(const std::string& owner, const Refused& refused) TUFT_EXCLUDES(refused_mutex_);
   OfOwner& of_owner(const std::string& owner) TUFT_REQUIRES(mutex_);
   // The memory that the series of an owner may take.
   size_t share_of(const std::string& owner) const TUFT_REQUIRES(mutex_);
@@ -102,6 +113,9 @@ class MetricRings {
   uint32_t next_number_ TUFT_GUARDED_BY(mutex_) = 1;
   size_t count_ TUFT_GUARDED_BY(mutex_) = 0;
   size_t memory_bytes_ TUFT_GUARDED_BY(mutex_) = 0;
+
+  Mutex refused_mutex_;
+  std::unordered_map<std::string, Refused> refused_ TUFT_GUARDED_BY(refused_mutex_);  // by owner; not told yet
 };
 
 }  // namespace tuft::telemetry_store::internal

@@ -32,13 +32,11 @@ class Counted {
 
   // `all`: as the reader counted them; it knows of some no more than that.
   Rejections rejections(size_t all) {
+    size_t known = 0;
+    for (const auto& [reason, records] : by_reason_) known += static_cast<size_t>(records);
+    if (all > known) add(kMalformed, all - known);
     Rejections out;
-    for (const auto& [reason, records] : by_reason_) out.records += records;
-    const auto unknown = static_cast<int64_t>(all) - out.records;
-    if (unknown > 0) add(kMalformed, static_cast<size_t>(unknown));
-    out.records += unknown;
-    for (const auto& [reason, records] : by_reason_)
-      out.reason.append(out.reason.empty() ? "" : ", ").append(std::to_string(records)).append(" ").append(reason);
+    for (const auto& [reason, records] : by_reason_) out.add(records, reason);
     return out;
   }
 

@@ -141,6 +141,7 @@ class EmbeddedStore final : public Store {
     const TimedQuery timed("logs");
     return internal::find_logs(history_.segments(), viewer, query, clock_);
   }
+  Rejections take_refused_points(const std::string& owner) override { return metrics_.take_refused(owner); }
   std::vector<MetricInfo> metrics(const Viewer& viewer) const override {
     const TimedQuery timed("metrics");
     return metrics_.metrics(viewer);

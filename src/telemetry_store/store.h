@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "telemetry_store/query.h"
+#include "telemetry_store/rejections.h"
 
 namespace tuft::telemetry_store {
 
@@ -58,6 +59,9 @@ class Store {
   virtual bool add(RecordType type, std::string request, const Source& source) = 0;
   // `snapshot`: an encoded ExportMetricsServiceRequest (telemetry::metrics_snapshot(): cumulative values). As add().
   virtual bool add_metrics(std::string snapshot, const Source& source) = 0;
+  // Returns what it has left out of the snapshots of this owner since the last call, beside what rejected_points()
+  // shows: points of more series than there is place for, or of a metric that had another kind or other bounds.
+  virtual Rejections take_refused_points(const std::string& owner) = 0;
   // Returns the size of the longest request of a user's program that the queue takes: a sixteenth of memory_bytes_max.
   virtual int64_t request_bytes_max() const = 0;
   virtual void add_step(RunStep step) = 0;

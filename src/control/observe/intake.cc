@@ -46,13 +46,17 @@ telemetry_store::Rejections rejections_of(IntakeSignal signal, std::string_view 
   return telemetry_store::rejected_points(request);
 }
 
-// The responses of all signals have the same field numbers: partial_success, and in it the number and the text.
-std::string encoded_answer(const telemetry_store::Rejections& rejections) {
-  if (rejections.records == 0) return {};
+// The responses of all signals have the same field numbers: partial_success, and in it the number and the text. By OTLP
+// a text without a number is a warning, and the number has only records of this request.
+std::string encoded_answer(const telemetry_store::Rejections& now, const telemetry_store::Rejections& before) {
+  if (now.records == 0 && before.records == 0) return {};
+  std::string text;
+  if (now.records != 0) text = "not kept: " + now.reason;
+  if (before.records != 0) text += (text.empty() ? "" : "; ") + ("not kept of earlier requests: " + before.reason);
   WireWriter writer;
   const size_t partial_success = writer.open(1);
-  writer.varint(1, static_cast<uint64_t>(rejections.records));
-  writer.text(2, "not kept: " + rejections.reason);
+  if (now.records != 0) writer.varint(1, static_cast<uint64_t>(now.records));
+  writer.text(2, text);
   writer.close(partial_success);
   return std::string(writer.view());
 }
@@ -171,7 +175,8 @@ Result<std::string> Intake::take(const UserId& user, IntakeSignal signal, std::s
     return kept.error();
   }
   count_request(signal, kept->records == 0 ? "ok" : "partial");
-  return encoded_answer(*kept);
+  const bool of_metrics = signal == IntakeSignal::kMetrics;
+  return encoded_answer(*kept, of_metrics ? store_->take_refused_points(user.str()) : telemetry_store::Rejections{});
 }
 
 Result<telemetry_store::Rejections> Intake::keep(const UserId& user, IntakeSignal signal, std::string request) {

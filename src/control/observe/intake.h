@@ -40,7 +40,8 @@ class Intake {
       : store_(store), disk_bytes_max_(disk_bytes_max), age_max_(age_max), clock_(clock) {}
 
   // Returns the encoded Export{Trace,Logs,Metrics}ServiceResponse: empty if all is kept, else with a partial_success
-  // that says what is not. Data points of more series than a user may have are not among it: the store counts them.
+  // that says what is not. For what series the store has no place is known only later: the answer to the next request
+  // with metrics says it of the ones before, as a warning, that is with a text and without a number.
   //
   // Returns kUnavailable without a store, kPayloadTooLarge, kInvalidArgument if it is not such a message, and
   // kResourceExhausted, naming the limit, if the user has sent too much, or if what they have sent before still waits

@@ -27,6 +27,7 @@ class FakeTelemetryStore final : public telemetry_store::Store {
   bool add(telemetry_store::RecordType, std::string, const telemetry_store::Source&) override { return true; }
   bool add_metrics(std::string, const telemetry_store::Source&) override { return true; }
   int64_t request_bytes_max() const override { return 4 << 20; }
+  telemetry_store::Rejections take_refused_points(const std::string&) override { return {}; }
   void add_step(telemetry_store::RunStep step) override { run_steps.push_back(std::move(step)); }
   bool settle(Nanos) override { return true; }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -82,6 +83,16 @@ class RecordingStore final : public telemetry_store::Store {
     return true;
   }
 
+  // The next call of take_refused_points() for the owner returns it.
+  void refuse_points(const std::string& owner, telemetry_store::Rejections refused) {
+    MutexLock lock(mutex_);
+    refused_[owner] = std::move(refused);
+  }
+  telemetry_store::Rejections take_refused_points(const std::string& owner) override {
+    MutexLock lock(mutex_);
+    return std::exchange(refused_[owner], {});
+  }
+
   bool settle(Nanos) override { return true; }
   Result<telemetry_store::TracePage> traces(const telemetry_store::Viewer&, const telemetry_store::Filter&,
                                             const telemetry_store::PageOf&) const override {
@@ -124,6 +135,7 @@ class RecordingStore final : public telemetry_store::Store {
   std::vector<Added> added_ TUFT_GUARDED_BY(mutex_);
   std::vector<std::pair<std::string, std::string>> metrics_ TUFT_GUARDED_BY(mutex_);
   std::vector<telemetry_store::RunStep> steps_ TUFT_GUARDED_BY(mutex_);
+  std::map<std::string, telemetry_store::Rejections> refused_ TUFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace tuft::control

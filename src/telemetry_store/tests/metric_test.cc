@@ -169,6 +169,22 @@ TEST_F(Metrics, RefusesFunctionsThatAMetricDoesNotHave) {
   EXPECT_FALSE(store_->metric(kOperator, {.name = "g", .time = time, .step = 1}).ok());
 }
 
+TEST_F(Metrics, SaysOnceWhichPointsOfAUserFoundNoPlace) {
+  const Source of_alice{.owner = "alice"};
+  std::vector<BuiltMetric> metrics;
+  for (int i = 0; i < 1002; ++i) metrics.push_back({.name = "m", .value = 1, .labels = {{"i", std::to_string(i)}}});
+  tick(metrics, of_alice);
+  tick({{.name = "m", .kind = Kind::kCounter}}, of_alice);
+  tick({{.name = "m", .value = 1, .labels = {{"i", "1"}}}}, of_alice);
+
+  EXPECT_EQ(store_->take_refused_points("bob").records, 0);
+  const Rejections refused = store_->take_refused_points("alice");
+  EXPECT_EQ(refused.records, 3);
+  EXPECT_EQ(refused.reason,
+            "1 of a metric whose kind or bounds differ from before, 2 of more than the 1000 series of a user");
+  EXPECT_EQ(store_->take_refused_points("alice").records, 0);
+}
+
 TEST_F(Metrics, ShowsExemplars) {
   tick({{.name = "g", .value = 3, .exemplar_trace = 5, .exemplar_time = now()}});
   const auto found = store_->exemplars(kOperator, {.name = "g", .time = {.from = now() - 60 * kSecond}});

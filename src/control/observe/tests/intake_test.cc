@@ -41,10 +41,12 @@ std::string spans(int count, size_t name_bytes = 5) {
 // A metric with `points` in its data, which is in `field`.
 void write_metric(WireWriter& writer, uint32_t field, int points) {
   const size_t metric = writer.open(2);
+  writer.text(1, "m");
   const size_t data = writer.open(field);
   for (int i = 0; i < points; ++i) {
     const size_t point = writer.open(1);
     writer.fixed64(3, 1);
+    writer.fixed64(4, 0);
     writer.close(point);
   }
   writer.close(data);
@@ -157,6 +159,29 @@ TEST_F(IntakeTest, SomeIsNotKeptThenTheAnswerSaysHowMuchAndWhy) {
   for (const char* signal : {"traces", "logs", "metrics"}) {
     EXPECT_EQ(recorded.counter("tuft.intake.requests", {{"signal", signal}, {"status", "partial"}}), 1) << signal;
   }
+}
+
+TEST_F(IntakeTest, PointsFoundNoPlaceThenTheNextAnswerOfMetricsWarnsOnce) {
+  const telemetry::testing::RecordedMetrics recorded;
+  const auto send_metric = [&](const UserId& user, uint32_t field) {
+    const std::string request = request_of([&](WireWriter& writer) { write_metric(writer, field, 3); });
+    return read_partial_success(intake_.take(user, IntakeSignal::kMetrics, request).value());
+  };
+  constexpr uint32_t kSum = 7, kSummary = 11;
+  store_.refuse_points("alice", {.records = 12, .reason = "12 of new series"});
+  EXPECT_EQ(send(alice, spans(1)).value(), "");
+  EXPECT_EQ(send_metric(bob, kSum).message, "");
+
+  const auto warned = send_metric(alice, kSum);
+  EXPECT_EQ(warned.rejected, 0);
+  EXPECT_EQ(warned.message, "not kept of earlier requests: 12 of new series");
+  EXPECT_EQ(recorded.counter("tuft.intake.requests", {{"signal", "metrics"}, {"status", "ok"}}), 2);
+  EXPECT_EQ(send_metric(alice, kSum).message, "");
+
+  store_.refuse_points("alice", {.records = 1, .reason = "1 of new series"});
+  const auto both = send_metric(alice, kSummary);
+  EXPECT_EQ(both.rejected, 3) << "of this request";
+  EXPECT_NE(both.message.find("; not kept of earlier requests: 1 of new series"), std::string::npos) << both.message;
 }
 
 TEST_F(IntakeTest, QueueIsFullThenRefusedAndTheRateIsGivenBack) {
