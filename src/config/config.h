@@ -74,6 +74,7 @@ struct Limits {
   int audit_retention_days = 90;                            // of audit events and token counts
   int audit_events_per_user_max = 10'000;                   // each of what a user did and of what others did
   int usage_lines_per_user_max = 50'000;                    // of token counts; further ones are summed up
+  int ended_sessions_per_user_max = 4'096;                  // that are remembered
   int reorder_window = 4'096;                               // operations of a run that may wait for a missing seq_id
   int gap_timeout_seconds = 300;                            // how long they wait for it
   int future_retention_seconds = 3'600;                     // how long a finished future can be retrieved

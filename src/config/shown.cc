@@ -308,6 +308,7 @@ std::vector<std::pair<std::string_view, int64_t>> limit_values(const Limits& lim
           TUFT_LIMIT(audit_retention_days),
           TUFT_LIMIT(audit_events_per_user_max),
           TUFT_LIMIT(usage_lines_per_user_max),
+          TUFT_LIMIT(ended_sessions_per_user_max),
           TUFT_LIMIT(reorder_window),
           TUFT_LIMIT(gap_timeout_seconds),
           TUFT_LIMIT(future_retention_seconds),

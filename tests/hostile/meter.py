@@ -30,16 +30,18 @@ def threads(pid):
     return len(list(pathlib.Path(f"/proc/{pid}/task").iterdir()))
 
 
-def disk_bytes(folder):
-    """Returns what the files below a folder take on the disk. A file that goes away meanwhile does not count."""
-    total = 0
-    for path, _, names in os.walk(folder):
-        for name in names:
+def disk_use(folder):
+    """Returns the bytes that everything below a folder takes on the disk, and the number of files and directories there.
+    What goes away meanwhile does not count."""
+    total = count = 0
+    for path, directories, files in os.walk(folder):
+        for name in directories + files:
             try:
                 total += os.lstat(os.path.join(path, name)).st_blocks * 512
+                count += 1
             except FileNotFoundError:
                 continue
-    return total
+    return total, count
 
 
 @dataclasses.dataclass

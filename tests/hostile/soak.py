@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A mixed load of many users who make and delete everything, for as long as you like, and the growth of the server after
 its first part: memory, descriptors, threads, disk. Prints a line a minute; exits with 1 if an operation fails. The limits
-of what the server remembers (results, audit, usage, telemetry) are so low that the first part reaches them.
+of what the server remembers (results, audit, usage, ended sessions, telemetry) are so low that the first part reaches them.
 
     soak.py --minutes 120 --users 50
 """
@@ -20,7 +20,8 @@ from raw_client import PROTOBUF, RawClient, forward_backward
 from tuft_server import ALICE, MODEL, TuftServer, configuration, init_model
 
 WEEK = 7 * 24 * 3600
-LIMITS = {"future_retention_seconds": 120, "audit_events_per_user_max": 200, "usage_lines_per_user_max": 200}
+LIMITS = {"future_retention_seconds": 120, "audit_events_per_user_max": 200, "usage_lines_per_user_max": 200,
+          "ended_sessions_per_user_max": 50}
 STORE = {"memory_bytes_max": 16 << 20, "disk_bytes_max": 256 << 20}
 
 
@@ -74,10 +75,12 @@ class User:
 def sample(server):
     """Returns what the server and its workers hold."""
     pids = [server.process.pid, *server.worker_pids()]
+    disk_bytes, files = meter.disk_use(server.home)
     return {"memory (MiB)": sum(meter.status_bytes(pid, "VmRSS") for pid in pids) / 2**20,
             "descriptors": sum(map(meter.descriptors, pids)),
             "threads": sum(map(meter.threads, pids)),
-            "disk (MiB)": meter.disk_bytes(server.home) / 2**20}
+            "disk (MiB)": disk_bytes / 2**20,
+            "files": files}
 
 
 def slope(points):

@@ -71,7 +71,8 @@ limits: {request_body_bytes_max: 1_048_576, futures_per_user_max: 1, sessions_pe
   save_before_expiry: no, audit_retention_days: 12, connections_per_address_max: 13, header_bytes_max: 5000,
   request_timeout_seconds: 14, idle_timeout_seconds: 15, checkpoint_bytes_per_user_max: 16,
   queued_bytes_per_user_max: 17_000_000, journal_bytes_per_user_max: 27_000_000, receiving_bytes_max: 18_000_000, session_bytes_per_user_max: 19_000_000,
-  future_bytes_per_user_max: 7_000_000, audit_events_per_user_max: 800, usage_lines_per_user_max: 900, sampling_silence_seconds: 31,
+  future_bytes_per_user_max: 7_000_000, audit_events_per_user_max: 800, usage_lines_per_user_max: 900, ended_sessions_per_user_max: 40,
+  sampling_silence_seconds: 31,
   custom_losses_per_user_max: 24, custom_loss_bytes_per_user_max: 250_000, sample_record_bytes_max: 3_000_000,
   sample_record_bytes_per_user_max: 2_000_000, archives_per_user_max: 21, archives_max: 22, answer_stall_seconds: 22,
   checkpoints_per_user_max: 250, request_parts_max: 19_000, sending_bytes_max: 20_000_000, answer_rate_min: 21,
@@ -118,6 +119,7 @@ persistence: {mode: DISABLE}
               ElementsAre(16, 24, 250, 26, 17'000'000, 18'000'000, 19'000'000, 7'000'000));
   EXPECT_EQ(limits.audit_events_per_user_max, 800);
   EXPECT_EQ(limits.usage_lines_per_user_max, 900);
+  EXPECT_EQ(limits.ended_sessions_per_user_max, 40);
   EXPECT_EQ(limits.custom_losses_per_user_max, 24);
   EXPECT_EQ(limits.custom_loss_bytes_per_user_max, 250'000);
   EXPECT_EQ(limits.sample_record_bytes_per_user_max, 2'000'000);

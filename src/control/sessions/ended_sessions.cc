@@ -6,7 +6,7 @@ namespace tuft::control {
 namespace {
 
 // The memory of a session without its texts, in all maps.
-constexpr int64_t kEndedBytes = 512;
+constexpr int64_t kEndedBytes = 600;
 
 int64_t bytes_of(const EndedSession& session) {
   return kEndedBytes + static_cast<int64_t>(session.finish.detail.size() + session.project_id.size() +
@@ -35,7 +35,7 @@ void EndedSessions::add(EndedSession session) {
   own.by_creation.emplace(session.created_at, session.id);
   const SessionId id = session.id;
   sessions_.emplace(id, std::move(session));
-  while (own.in_order.size() > kPerUserMax || own.bytes > kBytesPerUserMax) forget_oldest(own);
+  while (own.in_order.size() > per_user_max_ || own.bytes > kBytesPerUserMax) forget_oldest(own);
 }
 
 void EndedSessions::forget_oldest(OfUser& own) {

@@ -28,12 +28,13 @@ struct EndedSession {
   std::map<std::string, std::string> user_metadata = {};
 };
 
-// Remembers the newest sessions of each user, up to kPerUserMax and kBytesPerUserMax; the one that ended first is
+// Remembers the newest sessions of each user, up to `per_user_max` and kBytesPerUserMax; the one that ended first is
 // forgotten first. Nothing of it is in the store: a restart forgets all. Not thread-safe.
 class EndedSessions {
  public:
-  static constexpr size_t kPerUserMax = 4'096;
   static constexpr int64_t kBytesPerUserMax = 4 << 20;
+
+  explicit EndedSessions(int per_user_max) : per_user_max_(static_cast<size_t>(per_user_max)) {}
 
   using Created = std::pair<std::string, SessionId>;  // created_at
   using NewestFirst = std::set<Created, std::greater<>>;
@@ -53,6 +54,7 @@ class EndedSessions {
   };
   void forget_oldest(OfUser& own);
 
+  const size_t per_user_max_;
   std::unordered_map<SessionId, EndedSession> sessions_;
   std::unordered_map<UserId, OfUser> users_;
   uint64_t next_ = 0;

@@ -67,7 +67,7 @@ TEST_F(SessionMemory, EachFieldIsLimitedAndNamed) {
 }
 
 TEST_F(SessionMemory, EndedSessionsOfAUserAreLimitedInBytesAndNumber) {
-  EndedSessions ended;
+  EndedSessions ended(2'000);
   const auto end = [&](const UserId& user, int number, size_t bytes) {
     ended.add({.id = SessionId(user.str() + std::to_string(number)),
                .user = user,
@@ -84,7 +84,7 @@ TEST_F(SessionMemory, EndedSessionsOfAUserAreLimitedInBytesAndNumber) {
   EXPECT_EQ(ended.find(alice, SessionId("bob0")), nullptr);
   EXPECT_NE(ended.find(bob, SessionId("bob0")), nullptr);
   for (int i = 200; i < 10'000; ++i) end(alice, i, 0);
-  EXPECT_EQ(ended.of_user(alice).size(), EndedSessions::kPerUserMax);
+  EXPECT_EQ(ended.of_user(alice).size(), 2'000U);
   EXPECT_EQ(ended.of_user(bob).size(), 1U);
 }
 
