@@ -100,7 +100,7 @@ void read_limits(const Node* node, Limits& limits, Problems& problems) {
   reader.integer("audit_retention_days", limits.audit_retention_days, 1, 3650);
   reader.integer("audit_events_per_user_max", limits.audit_events_per_user_max, 100, 1'000'000);
   reader.integer("usage_lines_per_user_max", limits.usage_lines_per_user_max, 100, 1'000'000);
-  reader.integer("ended_sessions_per_user_max", limits.ended_sessions_per_user_max, 10, 1'000'000);
+  reader.integer("ended_sessions_per_user_max", limits.ended_sessions_per_user_max, 10, 6'000);
   reader.integer("receiving_bytes_max", limits.receiving_bytes_max, 1 << 20);
   if (limits.receiving_bytes_max < limits.request_body_bytes_max) {
     reader.error("receiving_bytes_max", "must be at least limits.request_body_bytes_max, which is " +

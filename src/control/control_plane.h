@@ -138,7 +138,8 @@ class ControlPlane {
   // EndedSessions); empty: unknown. For StoreOptions::owner_of.
   virtual std::string owner_of(std::string_view session) const = 0;
 
-  // Does time-driven work such as gap timeouts and eviction. To be called about every 250 ms.
+  // Does time-driven work such as gap timeouts and eviction. To be called about every 250 ms, by one thread at a time,
+  // which is no I/O thread: it can take long for a user who has much.
   virtual void sweep() = 0;
   // Fails pending operations with kUnavailable, ends all waits, and refuses new submissions. Waits up to half a second
   // for the last telemetry of the workers if it is kept, so it has to be called before they are stopped.

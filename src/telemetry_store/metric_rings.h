@@ -39,8 +39,8 @@ class MetricRings {
   void load(Nanos now) TUFT_EXCLUDES(mutex_);
   // Returns how many points were left out: malformed, or of more series than fit.
   size_t add(std::string_view snapshot, const Source& source, Nanos now) TUFT_EXCLUDES(mutex_);
-  // Returns the well-formed points of an owner that add() has left out since the last call.
-  // Does not wait for add() or a query.
+  // Returns the well-formed points of an owner that add() has left out since the last call. Does not wait for add() or
+  // a query.
   Rejections take_refused(const std::string& owner) TUFT_EXCLUDES(refused_mutex_);
   // Closes minutes and forgets what is old. Errors: the disk.
   Status maintain(Nanos now) TUFT_EXCLUDES(mutex_);

@@ -10,8 +10,7 @@
 namespace tuft::app {
 
 // Calls `sweep` on its own thread, first at once and then `interval` after each return, until it is destroyed; the
-// destructor waits for a call that runs. A sweep can take long for a user who has much, for instance to end a session
-// with a thousand samplers, so it must not run on an I/O thread, nor on the one that handles signals.
+// destructor waits for a call that runs. For ControlPlane::sweep().
 class Sweeper {
  public:
   explicit Sweeper(std::function<void()> sweep, Nanos interval = 250 * kMillisecond);

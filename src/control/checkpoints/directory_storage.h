@@ -8,8 +8,8 @@
 // renamed to deleted.json at once, so that a restart does not restore it, and the other files are removed when the last
 // reader is done. The folders of a run go with the last of its checkpoints. The next start removes what a killed server
 // left: unfinished, deleted and replaced checkpoints, and empty folders. Other directories that are not checkpoints are
-// left unchanged. Only one server may use the directory at a time; checkpoints
-// that other programs add are found at the next start.
+// left unchanged. Only one server may use the directory at a time; checkpoints that other programs add are found at the
+// next start.
 #pragma once
 
 #include <filesystem>
