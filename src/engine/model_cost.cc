@@ -1,5 +1,8 @@
 #include "engine/model_cost.h"
 
+#include <algorithm>
+#include <cmath>
+
 namespace tuft::engine {
 namespace {
 
@@ -28,6 +31,10 @@ ModelCost::ModelCost(const ModelSpec& model)
       // The scores and the sum of values each cost 2 per channel.
       per_pair_(4.0 * model.heads * model.head_dim * model.layers) {
   for (const TargetModule module : kBlockModules) blocks_ += weights_of(module_shape(model, module)) * model.layers;
+}
+
+int64_t ModelCost::positions_per_token() const {
+  return std::max<int64_t>(1, std::llround(2.0 * static_cast<double>(blocks_ + head_) / per_pair_));
 }
 
 double ModelCost::attention(int64_t begin, int64_t tokens) const {

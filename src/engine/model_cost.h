@@ -23,6 +23,8 @@ class ModelCost {
 
   int64_t block_weights() const { return blocks_; }  // of the linear layers of all blocks
   int64_t head_weights() const { return head_; }
+  // Returns the number of positions whose attention costs one token as much as the base's products with its weights.
+  int64_t positions_per_token() const;
 
   // Returns the cost of positions [begin, begin + tokens) in all blocks: 2 per weight and token, and attention.
   double forward(const AdapterWeights& adapter, int64_t begin, int64_t tokens) const;

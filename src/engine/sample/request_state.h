@@ -22,7 +22,8 @@ namespace tuft::engine {
 // share the rows. The output layer alone has 0.31 GFLOP for the row of a model with 1,024 hidden values, which is 3.3
 // ms at the 94 GFLOP/s of two threads (bench/results, decode), so that the most expensive parameters make a row of the
 // native engine at most 1.15 times as expensive. GPUs were not measured. Targets of a prompt position are a subtraction
-// each; a token that is drawn for it reads about a thousandth of the row.
+// each; a token that is drawn for it reads about a thousandth of the row. What attention adds, for all tokens:
+// Schedule.
 inline constexpr size_t kRowCost = 4;
 
 // An adapter that active requests use.
@@ -85,15 +86,10 @@ struct Request {
 
   // Returns how many leading tokens of the prompt have no row that is scored.
   size_t plain_tokens() const { return first_scored == what.prompt.size() ? first_scored : first_scored - 1; }
-  // Returns what `count` tokens of its prompt from `begin` on cost of its tenant's part of a step.
+  // Returns the cost of `count` tokens of its prompt from `begin` on, without their attention.
   size_t prompt_cost(size_t begin, size_t count) const {
     const size_t plain = std::min(count, plain_tokens() - std::min(plain_tokens(), begin));
     return plain + (count - plain) * kRowCost;
-  }
-  // Returns how many tokens of its prompt from `begin` on cost at most `cost`.
-  size_t tokens_for(size_t begin, size_t cost) const {
-    const size_t plain = plain_tokens() - std::min(plain_tokens(), begin);
-    return cost <= plain ? cost : plain + (cost - plain) / kRowCost;
   }
   bool finished() const { return samples_finished == what.num_samples; }
   void fail(Error error) {
@@ -125,9 +121,10 @@ struct Tenant {
 
   std::vector<Slot> items;  // what it could feed, oldest first
   size_t next = 0;          // in `items`
-  size_t decodes = 0;       // items that take one token; in the plan, as many as may still be fed
+  size_t decodes = 0;       // cost of the items that take one token; in the plan, what is left for them
   size_t wanted = 0;        // cost of its other items and of what waits
   size_t tokens_left = 0;   // of its part, for `wanted`
+  size_t debt = 0;          // cost of what it was fed beyond its parts of earlier steps
   bool has_turns = false;   // it is among those that take turns
   bool stalled = false;     // one of its sequences waits for blocks, so no younger one of it starts or resumes
 };

@@ -48,7 +48,7 @@ class BatchSampler final : public Sampler {
         metrics_(options.base_model, options.batch_tokens, options.memory_bytes),
         trace_(options.base_model),
         draws_(engine),
-        schedule_(engine, options_, metrics_, cost_) {
+        schedule_(engine, model, options_, metrics_, cost_) {
     TUFT_CHECK(options.batch_tokens >= 1 && options.tokens_max >= 1 && options.sequences_max >= 1,
                "sampler options must be positive");
     update_metrics();  // zeros, not gaps, before the first request

@@ -1,7 +1,6 @@
 #include "engine/sample/schedule.h"
 
 #include <algorithm>
-#include <cmath>
 #include <new>
 #include <utility>
 
@@ -14,10 +13,6 @@ namespace {
 bool same_beginning(const std::vector<int32_t>& left, const std::vector<int32_t>& right, size_t count) {
   return left.size() >= count && right.size() >= count &&
          std::equal(left.begin(), left.begin() + static_cast<ptrdiff_t>(count), right.begin());
-}
-
-size_t cost_of_prompt(const Request& request) {
-  return request.prompt_cost(0, request.what.prompt.size());
 }
 
 }  // namespace
@@ -45,7 +40,7 @@ bool Schedule::has_place(const Tenant& tenant) const {
 void Schedule::enqueue(std::unique_ptr<Request> request) {
   Tenant& tenant = tenants_[request->scope];
   request->tenant = &tenant;
-  const size_t cost = cost_of_prompt(*request);
+  const size_t cost = whole_prompt_cost(*request);
   try {
     tenant.waiting.push_back(std::move(request));
   } catch (const std::bad_alloc&) {
@@ -64,17 +59,25 @@ void Schedule::plan(Nanos now) {
   slots_.clear();
   step_ = {};
   promised_ = 0;
-  stalled_ = preempted_ = false;
   ++step_number_;
-  begin_turns();
-  share_tokens();
-  for (bool more = true; std::exchange(more, false);) {
-    for (Tenant* tenant : turns_) more = take_turn(*tenant) || more;
+  plan_turns();
+  if (feeds_.empty() && pays_debts_) {
+    for (auto& [scope, tenant] : tenants_) tenant.debt = 0;
+    plan_turns();
   }
   // This cannot happen: what fits alone was checked, and the oldest request preempts all others.
   if (feeds_.empty() && stalled_ && !preempted_) {
     active_.front()->fail({ErrorCode::kResourceExhausted,
                            "the KV cache has no room for the oldest request; request fewer tokens", "kv_cache_full"});
+  }
+}
+
+void Schedule::plan_turns() {
+  stalled_ = preempted_ = pays_debts_ = false;
+  begin_turns();
+  share_tokens();
+  for (bool more = true; std::exchange(more, false);) {
+    for (Tenant* tenant : turns_) more = take_turn(*tenant) || more;
   }
 }
 
@@ -92,12 +95,14 @@ void Schedule::begin_turns() {
     if (!std::exchange(tenant.has_turns, true)) turns_.push_back(&tenant);
     if (request->failure) continue;
     for (const auto& running : request->running) {
-      tenant.items.push_back({running.get(), nullptr, 1});
-      running->replay.empty() ? ++tenant.decodes : tenant.wanted += running->replay.size() - running->replay_fed;
+      const Slot& item = tenant.items.emplace_back(running.get(), nullptr, 1);
+      const size_t fed = running->replay_fed;
+      running->replay.empty() ? tenant.decodes += cost_of(item, running->length(), 1)
+                              : tenant.wanted += cost_of(item, fed, running->replay.size() - fed);
     }
     if (request->prompt_was_done) continue;
-    tenant.items.push_back({nullptr, request.get(), 1});
-    tenant.wanted += request->prompt_cost(request->prompt_fed, request->what.prompt.size() - request->prompt_fed);
+    const Slot& item = tenant.items.emplace_back(nullptr, request.get(), 1);
+    tenant.wanted += cost_of(item, request->prompt_fed, request->what.prompt.size() - request->prompt_fed);
   }
   const auto newcomers = static_cast<ptrdiff_t>(turns_.size());
   for (auto& [scope, tenant] : tenants_) {
@@ -106,37 +111,6 @@ void Schedule::begin_turns() {
   std::sort(turns_.begin() + newcomers, turns_.end(), [](const Tenant* left, const Tenant* right) {
     return left->waiting.front()->number < right->waiting.front()->number;
   });
-}
-
-// Divides the tokens of the step: who wants least is served first, and takes no more than an equal part of the rest.
-void Schedule::share_tokens() {
-  size_t decodes = 0;
-  for (const Tenant* tenant : turns_) decodes += tenant->decodes;
-  const auto places = static_cast<size_t>(options_.sequences_max);
-  size_t left = std::max(static_cast<size_t>(options_.batch_tokens), std::min(decodes, places));
-  std::vector<Tenant*> order = turns_;
-  std::stable_sort(order.begin(), order.end(), [](const Tenant* one, const Tenant* other) {
-    return one->decodes + one->wanted < other->decodes + other->wanted;
-  });
-  if (order.size() > 1) left = limited_for(order.front()->decodes + order.front()->wanted, left);
-  for (size_t i = 0; i < order.size(); ++i) {
-    Tenant& tenant = *order[i];
-    size_t tokens = std::max<size_t>(1, left / (order.size() - i));
-    // The last one keeps the rest, for what is preempted meanwhile.
-    if (i + 1 < order.size()) tokens = std::min(tokens, tenant.decodes + tenant.wanted);
-    left -= std::min(left, tokens);
-    tenant.decodes = std::min(tenant.decodes, tokens);
-    tenant.tokens_left = tokens - tenant.decodes;
-  }
-}
-
-// Returns how many of the tokens a step may have that k tenants share: it may take k times as long as one with the
-// tokens of the lightest tenant alone.
-size_t Schedule::limited_for(size_t lightest, size_t tokens) const {
-  if (!cost_.fixed_in_tokens()) return tokens;
-  const auto tenants = static_cast<double>(turns_.size());
-  const double most = tenants * static_cast<double>(lightest) + (tenants - 1) * *cost_.fixed_in_tokens();
-  return most < static_cast<double>(tokens) ? static_cast<size_t>(std::lround(most)) : tokens;
 }
 
 // Plans the next item of the tenant, or makes its next request active. Returns false if there is none for this step.
@@ -177,13 +151,13 @@ bool Schedule::admit(Tenant& tenant) {
 void Schedule::activate(Tenant& tenant) {
   active_.push_back(std::move(tenant.waiting.front()));
   tenant.waiting.pop_front();
-  tenant.waiting_cost -= cost_of_prompt(*active_.back());
+  tenant.waiting_cost -= whole_prompt_cost(*active_.back());
   ++tenant.active;
   --waiting_;
 }
 
 void Schedule::wait_again(Tenant& tenant) {
-  const size_t cost = cost_of_prompt(*active_.back());
+  const size_t cost = whole_prompt_cost(*active_.back());
   tenant.waiting.push_front(std::move(active_.back()));
   tenant.waiting_cost += cost;
   active_.pop_back();
@@ -244,7 +218,7 @@ void Schedule::plan_token(Running& running) {
   }
   add(who, {*running.sequence, {&running.last, 1}, 1}, length);
   running.planned = step_number_;
-  --tenant.decodes;
+  pay(tenant, tenant.decodes, cost_of(who, length, 1));
   ++step_.decode_tokens;
 }
 
@@ -271,7 +245,7 @@ void Schedule::plan_running(Running& running) {
       running.replay_fed);
   running.planned = step_number_;
   step_.prefill_tokens += count;
-  tenant.tokens_left -= count;
+  pay(tenant, tenant.tokens_left, cost_of(who, running.replay_fed, count));
 }
 
 void Schedule::plan_prompt(Request& request) {
@@ -300,7 +274,7 @@ void Schedule::plan_prompt(Request& request) {
     metrics_.queued(now_ - request.times.arrived);
   }
   step_.prefill_tokens += count;
-  tenant.tokens_left -= std::min(tenant.tokens_left, cost_of(request, first, count));
+  pay(tenant, tenant.tokens_left, cost_of(who, first, count));
 }
 
 // Also reuses blocks that other requests have computed meanwhile. Tokens whose rows must be scored are fed again.
@@ -326,22 +300,10 @@ bool Schedule::twin_is_fed(const Request& request) const {
   });
 }
 
-// Logits cost only while tenants share.
-size_t Schedule::cost_of(const Request& request, size_t begin, size_t count) const {
-  return tenants_.size() > 1 ? request.prompt_cost(begin, count) : count;
-}
-
-// Returns how many tokens the tenant's part of the step pays for.
-size_t Schedule::affordable(const Slot& who, size_t begin) const {
-  const size_t left = who.request().tenant->tokens_left;
-  if (left == 0) return 0;
-  return who.prompt != nullptr && tenants_.size() > 1 ? std::max<size_t>(1, who.prompt->tokens_for(begin, left)) : left;
-}
-
 // Returns how many of the tokens can be fed now.
 size_t Schedule::fit(const Slot& who, size_t length, size_t tokens) {
   Tenant& tenant = *who.request().tenant;
-  size_t count = std::min(tokens, affordable(who, length));
+  size_t count = affordable(who, length, tokens);
   if (make_room(who, blocks_for(length, count))) return count;
   const int64_t blocks = free_blocks();
   while (count > 0 && blocks_for(length, count) > blocks) --count;
@@ -357,13 +319,6 @@ void Schedule::add(const Slot& slot, const Feed& feed, size_t length) {
   ++step_.sequences;
   AdapterUse* const use = slot.request().adapter;
   if (use != nullptr && std::exchange(use->last_step, step_number_) != step_number_) ++step_.adapters;
-}
-
-size_t Schedule::step_cost() const {
-  size_t cost = 0;
-  for (const Slot& slot : slots_)
-    cost += slot.prompt != nullptr ? slot.prompt->prompt_cost(slot.prompt->prompt_fed, slot.tokens) : slot.tokens;
-  return cost;
 }
 
 void Schedule::fed() {
@@ -458,7 +413,7 @@ std::unique_ptr<Request> Schedule::remove(uint64_t number) {
     if (found == tenant.waiting.end()) continue;
     std::unique_ptr<Request> owner = std::move(*found);
     tenant.waiting.erase(found);
-    tenant.waiting_cost -= cost_of_prompt(*owner);
+    tenant.waiting_cost -= whole_prompt_cost(*owner);
     --waiting_;
     drop_if_empty(*owner);
     return owner;

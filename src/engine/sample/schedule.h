@@ -6,6 +6,11 @@
 // open than one step feeds; then the youngest of the tenants with most of them pause. What is left goes to those who
 // can use more. Within a tenant the oldest request comes first.
 //
+// A token costs one, and one more for each ModelCost::positions_per_token() positions that it attends to: 128 samples
+// of a prompt of 32,768 tokens can take as long as a thousand of a short one. Rows of a prompt that are scored cost
+// more, too (Request::prompt_cost). A token that costs more than is left of its tenant's part is fed all the same, and
+// the tenant has less of the next steps; if nobody else can be fed, nobody owes anything.
+//
 // A step that tenants share is so short that nobody is served slower than with an equal part of the engine's time: of k
 // tenants, the one that wants least waits at most k times as long for its tokens as it would if it were alone. Where
 // tokens cost little beside a step itself, as on a GPU, this limits nothing; where each token costs as much as the next
@@ -27,6 +32,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/model_cost.h"
 #include "engine/sample/request_state.h"
 #include "engine/sample/step_cost.h"
 #include "engine/sample/step_metrics.h"
@@ -37,8 +43,13 @@ namespace tuft::engine {
 class Schedule {
  public:
   // All arguments must outlive it. Reads batch_tokens and sequences_max of the options.
-  Schedule(DecodeEngine& engine, const SamplerOptions& options, const StepMetrics& metrics, const StepCost& cost)
-      : engine_(engine), options_(options), metrics_(metrics), cost_(cost) {}
+  Schedule(DecodeEngine& engine, const ModelSpec& model, const SamplerOptions& options, const StepMetrics& metrics,
+           const StepCost& cost)
+      : engine_(engine),
+        options_(options),
+        metrics_(metrics),
+        cost_(cost),
+        positions_per_token_(static_cast<size_t>(ModelCost(model).positions_per_token())) {}
   ~Schedule();
   Schedule(const Schedule&) = delete;
   Schedule& operator=(const Schedule&) = delete;
@@ -64,7 +75,7 @@ class Schedule {
   std::span<const Feed> feeds() const { return feeds_; }
   std::span<const Slot> slots() const { return slots_; }
   const StepMetrics::Step& step() const { return step_; }
-  // Returns what its tokens cost; see Request::prompt_cost(). Before fed().
+  // Returns what its tokens cost. Before fed().
   size_t step_cost() const;
   // Notes that the step succeeded: the planned tokens are in the cache.
   void fed();
@@ -94,17 +105,29 @@ class Schedule {
   bool preempt_youngest(const Tenant* tenant, const Slot& who);
   void preempt(Running& running);
   void release_stem(Request& request);
+  bool release_finished_stem();
+
+  // Tokens: schedule_tokens.cc.
+  size_t attention_cost(size_t begin, size_t count) const;
+  size_t prompt_cost(const Request& request, size_t begin, size_t count) const;
+  size_t whole_prompt_cost(const Request& request) const { return prompt_cost(request, 0, request.what.prompt.size()); }
+  size_t full_cost(const Slot& who, size_t begin, size_t count) const;
+  size_t cost_of(const Slot& who, size_t begin, size_t count) const;
+  static void pay(Tenant& tenant, size_t& part, size_t cost);
+  size_t affordable(const Slot& who, size_t begin, size_t tokens) const;
+  void share_tokens();
+  void keep_blocks(Request& request) const;
+  size_t limited_for(size_t lightest, size_t tokens) const;
 
   bool has_place(const Tenant& tenant) const;
+  void plan_turns();
   void begin_turns();
-  void share_tokens();
-  size_t limited_for(size_t lightest, size_t tokens) const;
   bool take_turn(Tenant& tenant);
   bool admit(Tenant& tenant);
   void activate(Tenant& tenant);
   void wait_again(Tenant& tenant);
-  // Returns true if nothing is planned yet and nothing older waits for blocks.
-  bool is_first() const { return feeds_.empty() && !stalled_; }
+  // Returns true if nothing is planned yet, and nothing older waits for blocks or pays a debt.
+  bool is_first() const { return feeds_.empty() && !stalled_ && !oldest_pays_; }
   void stall(Tenant& tenant) { stalled_ = tenant.stalled = true; }
 
   bool open(const Slot& who);
@@ -113,8 +136,6 @@ class Schedule {
   void plan_prompt(Request& request);
   void take_over(Request& request);
   bool twin_is_fed(const Request& request) const;
-  size_t cost_of(const Request& request, size_t begin, size_t count) const;
-  size_t affordable(const Slot& who, size_t begin) const;
   size_t fit(const Slot& who, size_t length, size_t tokens);
   void prompt_fed(Request& request, size_t tokens);
   void add(const Slot& slot, const Feed& feed, size_t length);
@@ -124,6 +145,7 @@ class Schedule {
   const SamplerOptions& options_;
   const StepMetrics& metrics_;
   const StepCost& cost_;
+  const size_t positions_per_token_;
 
   Requests active_;
   size_t waiting_ = 0;
@@ -134,9 +156,11 @@ class Schedule {
   std::vector<Feed> feeds_;
   std::vector<Slot> slots_;
   StepMetrics::Step step_;
-  int64_t promised_ = 0;    // blocks that the planned feeds will take
-  bool preempted_ = false;  // a sequence was preempted
-  bool stalled_ = false;    // a sequence of some tenant waits for blocks
+  int64_t promised_ = 0;      // blocks that the planned feeds will take
+  bool preempted_ = false;    // a sequence was preempted
+  bool stalled_ = false;      // a sequence of some tenant waits for blocks
+  bool pays_debts_ = false;   // a tenant has less of this step, because of a debt
+  bool oldest_pays_ = false;  // the tenant of the oldest request has no part of this step, because of a debt
   uint64_t step_number_ = 0;
   Nanos now_ = 0;
 };

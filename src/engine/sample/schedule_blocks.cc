@@ -82,8 +82,19 @@ bool Schedule::make_room(const Slot& who, int64_t blocks) {
   const bool first = is_first();
   while (free_blocks() < blocks) {
     if (preempt_larger(who, blocks)) continue;
-    if (!preempt_youngest(first ? nullptr : who.request().tenant, who)) return false;
+    if (preempt_youngest(first ? nullptr : who.request().tenant, who)) continue;
+    if (!first || !release_finished_stem()) return false;
   }
+  return true;
+}
+
+// Releases the blocks of a finished prompt from which samples are still to start. They may wait for places that younger
+// sequences have, and these for blocks.
+bool Schedule::release_finished_stem() {
+  const auto found = std::find_if(active_.rbegin(), active_.rend(),
+                                  [](const auto& request) { return request->stem && request->prompt_was_done; });
+  if (found == active_.rend()) return false;
+  release_stem(**found);
   return true;
 }
 

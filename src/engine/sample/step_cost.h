@@ -1,6 +1,6 @@
-// StepCost: how the time of a step depends on its tokens, where one with a scored row counts as several
-// (Request::prompt_cost). It fits `fixed + per_token * tokens` to the newest steps (least squares, in which the weight
-// of a step falls by 1/64 with each step after it). Confined to the engine thread.
+// StepCost: how the time of a step depends on its tokens, where one with a scored row, or with many positions to attend
+// to, counts as several (Schedule). It fits `fixed + per_token * tokens` to the newest steps (least squares, in which
+// the weight of a step falls by 1/64 with each step after it). Confined to the engine thread.
 #pragma once
 
 #include <cstddef>

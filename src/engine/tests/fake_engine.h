@@ -64,6 +64,7 @@ class FakeEngine final : public Engine, public AdapterStore, public TrainingEngi
   size_t fed = 0;      // tokens
   size_t adopted = 0;  // tokens taken from the cache
   size_t open_sequences() const { return sequences_.size(); }
+  size_t length(SequenceId sequence) const { return sequences_.at(sequence).history.size(); }
   ModelSpec& model_spec() { return spec_; }
   float log_probability(const std::optional<AdapterId>& adapter, const History& history, int32_t token) const {
     const auto logits = model_function(adapter, history);

@@ -47,6 +47,19 @@ TEST(ModelCost, ForwardCostsTwoPerWeightAndAttention) {
   EXPECT_DOUBLE_EQ(cost.head_forward({.head = 28}, 2), 2 * (40 + 28) * 2);
 }
 
+TEST(ModelCost, PositionsPerTokenMakeItsAttentionAsExpensiveAsItsWeights) {
+  EXPECT_EQ(ModelCost(small_model()).positions_per_token(), 16) << "752 / 48";
+  ModelSpec qwen3;  // 0.6B
+  qwen3.vocab_size = 151'936;
+  qwen3.hidden_size = 1024;
+  qwen3.intermediate_size = 3072;
+  qwen3.layers = 28;
+  qwen3.heads = 16;
+  qwen3.kv_heads = 8;
+  qwen3.head_dim = 128;
+  EXPECT_EQ(ModelCost(qwen3).positions_per_token(), 5197);
+}
+
 TEST(ModelCost, PiecesCostAsMuchAsTheWholeSequence) {
   const ModelCost cost(small_model());
   EXPECT_DOUBLE_EQ(cost.forward({}, 0, 3) + cost.forward({}, 3, 4) + cost.forward({}, 7, 1), cost.forward({}, 0, 8));

@@ -177,15 +177,12 @@ TEST_F(PromptScores, ScoredTokensCostMoreOfATenantsPart) {
   request.what.prompt = kPrompt;
   begin_prompt_scores(request);
   EXPECT_EQ(request.prompt_cost(0, 14), 14U);
-  EXPECT_EQ(request.tokens_for(3, 5), 5U);
   request.what.prompt_logprobs = true;
   request.what.prompt_logprobs_last_n = 4;  // tokens 9 to 13 have rows
   begin_prompt_scores(request);
   EXPECT_EQ(request.prompt_cost(0, 14), 9 + 5 * kRowCost);
   EXPECT_EQ(request.prompt_cost(8, 3), 1 + 2 * kRowCost);
   EXPECT_EQ(request.prompt_cost(11, 3), 3 * kRowCost);
-  EXPECT_EQ(request.tokens_for(0, 4), 4U);
-  EXPECT_EQ(request.tokens_for(7, 2 + 2 * kRowCost), 4U);
   request.what.prompt_logprobs_last_n = 0;
   begin_prompt_scores(request);
   EXPECT_EQ(request.prompt_cost(0, 14), 14 * kRowCost);

@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/model_cost.h"
 #include "engine/sample/sampler.h"
 #include "engine/tests/fake_engine.h"
 
@@ -26,6 +27,8 @@ class SamplerTenantsTest : public ::testing::Test {
   void make(int64_t blocks, int batch_tokens = 256, int sequences_max = 256) {
     sampler_.reset();
     engine_ = std::make_unique<FakeEngine>(16, blocks);
+    if (heads_ == 0) engine_->model_spec().intermediate_size = 1 << 20;
+    if (heads_ > 0) engine_->model_spec().heads = heads_;
     SamplerOptions options;
     options.batch_tokens = batch_tokens;
     options.sequences_max = sequences_max;
@@ -33,12 +36,17 @@ class SamplerTenantsTest : public ::testing::Test {
     options.queue_max = 1000;
     sampler_ = make_sampler(engine_->model(), engine_->adapters(), engine_->decoding(), options, {}, clock_);
   }
-  // From now on a step takes `fixed` microseconds, one more for each token, and three more for each scored row.
+  // From now on a step takes `fixed` microseconds, one more for each token, three more for each scored row, and one
+  // more for each ModelCost::positions_per_token() positions that tokens attend to.
   void steps_take(int fixed) {
     engine_->before_step = [this, fixed](std::span<const Feed> feeds) -> Status {
       Nanos micros = fixed;
-      for (const Feed& feed : feeds)
-        micros += static_cast<Nanos>(feed.tokens.size()) + (feed.logits > 1 ? 3 * feed.logits : 0);
+      for (const Feed& feed : feeds) {
+        const size_t tokens = feed.tokens.size();
+        micros += static_cast<Nanos>(tokens) + (feed.logits > 1 ? 3 * feed.logits : 0);
+        const size_t pairs = tokens * engine_->length(feed.sequence) + tokens * (tokens + 1) / 2;
+        micros += static_cast<Nanos>(pairs) / ModelCost(engine_->model()).positions_per_token();
+      }
       clock_.advance(micros * kMicrosecond);
       return {};
     };
@@ -86,6 +94,7 @@ class SamplerTenantsTest : public ::testing::Test {
   }
 
   FakeClock clock_;
+  int heads_ = 0;  // of the attention; 0: it costs nothing beside the rest. For make()
   uint64_t requests_ = 0;
   std::unique_ptr<FakeEngine> engine_;
   std::unique_ptr<Sampler> sampler_;
@@ -127,6 +136,42 @@ TEST_F(SamplerTenantsTest, StepsTakeAtMostTwiceAsLongAsThoseOfTheLighterTenantAl
   steps(2);
   EXPECT_EQ(engine_->step_tokens.back(), 64U) << "nobody else is there";
   finish();
+}
+
+// Each token of the heavy tenant attends to 28 positions at least 20 times, so that a step with all of them takes more
+// than a millisecond. The light tenant's sample takes 4 + 3 and nine times 4 + 1 microseconds alone.
+TEST_F(SamplerTenantsTest, SamplesOfALongPromptTakeAPartOfTheTimeNotOfTheTokens) {
+  heads_ = 1;
+  make(0);
+  steps_take(4);
+  ASSERT_EQ(ModelCost(engine_->model()).positions_per_token(), 28);
+  submit(request("heavy", 560, 600, 64), heavy_[0]);
+  steps(20);
+  EXPECT_EQ(engine_->step_tokens.back(), 64U);
+  submit(request("light", 3, 10), light_);
+  const Nanos begin = clock_.monotonic();
+  const size_t fed = engine_->fed;
+  EXPECT_EQ(steps_until(light_), 10);
+  EXPECT_LE(clock_.monotonic() - begin, (2 * (7 + 9 * 5) + 25) * kMicrosecond) << "at most one of its tokens more";
+  EXPECT_GE(engine_->fed - fed, 3U + 9 + 2) << "nor is the heavy tenant forgotten";
+  steps(2);
+  EXPECT_EQ(engine_->step_tokens.back(), 64U) << "nobody else is there";
+  finish();
+}
+
+// Of 8 tenants, each has a fourth of a token in a step, and each token costs 20 of these.
+TEST_F(SamplerTenantsTest, TokensThatCostMoreThanEveryPartOfAStepAreFedInTurns) {
+  heads_ = 1;
+  make(0, 2, 8);
+  steps_take(4);
+  for (int i = 0; i < 8; ++i) submit(request("tenant " + std::to_string(i), 560, 20), heavy_[i]);
+  int count = 0;
+  for (; !sampler_->idle() && count < 200'000; ++count) {
+    sampler_->step();
+    ASSERT_EQ(engine_->step_tokens.size(), static_cast<size_t>(count) + 1) << "each step feeds somebody";
+  }
+  finish();
+  for (const Outcome& outcome : heavy_) EXPECT_TRUE(outcome && outcome->ok());
 }
 
 TEST_F(SamplerTenantsTest, WhereAStepCostsMoreThanItsTokensNobodyPauses) {
@@ -218,9 +263,9 @@ TEST_F(SamplerTenantsTest, TwoTenantsTakeNoBlocksBackAndForth) {
 
 // Whatever tenants share, the answers are those of an unlimited cache without others.
 TEST_F(SamplerTenantsTest, RandomTenantsThenTheSameAnswersAndNothingIsLeft) {
-  std::mt19937 random(5);
+  std::mt19937 random(77);
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < 1600; ++round) {
     std::vector<SampleRequest> requests;
     for (int i = 0; i < 16; ++i) {
       auto what =
@@ -237,6 +282,7 @@ TEST_F(SamplerTenantsTest, RandomTenantsThenTheSameAnswersAndNothingIsLeft) {
       finish();
       expected.push_back(std::move(*outcome).value());
     }
+    heads_ = below(2) == 0 ? 0 : 1 << below(5);
     make(9 + below(14), 1 + below(20), 1 + below(9));
     std::vector<Outcome> outcomes(requests.size());
     std::vector<Sampler::RequestNumber> numbers;
