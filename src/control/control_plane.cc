@@ -1,5 +1,6 @@
 #include "control/control_plane.h"
 
+#include <optional>
 #include <unordered_set>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "control/checkpoints/checkpoint_store.h"
 #include "control/checkpoints/directory_storage.h"
 #include "control/checkpoints/disk_checkpoint_actions.h"
+#include "control/control_reports.h"
 #include "control/futures/future_store.h"
 #include "control/observe/observer_impl.h"
 #include "control/observe/telemetry_feed.h"
@@ -26,7 +28,6 @@
 #include "control/workers/worker_telemetry.h"
 #include "metrics/tenants.h"
 #include "telemetry/log.h"
-#include "telemetry/record/tail_sampler.h"
 
 namespace tuft::control {
 namespace {
@@ -141,13 +142,13 @@ class ControlPlaneImpl final : public ControlPlane {
     if (telemetry != nullptr) feed_ = std::make_unique<TelemetryFeed>(core_->backends, *telemetry);
     restore();
     for (const auto& backend : core_->backends.all()) watch(backend);
-    telemetry::on_traces_kept([core = std::weak_ptr(core_)](std::span<const telemetry::TraceId> traces) {
-      if (const auto shared = core.lock()) keep_traces(shared->backends, traces);
-    });
+    if (core_->persistence->is_view()) return;
+    reports_.emplace(ControlReports::Parts{clock, core_->backends, core_->sessions, core_->budget, core_->futures,
+                                           core_->checkpoints, training_->runs(), sampling_->records()});
   }
 
   ~ControlPlaneImpl() override {
-    telemetry::on_traces_kept({});
+    reports_.reset();
     ControlPlaneImpl::shut_down();
     core_->checkpoints.storage().cancel();
     core_->disk.stop();
@@ -477,6 +478,7 @@ class ControlPlaneImpl final : public ControlPlane {
   Intake intake_;
   std::unique_ptr<TelemetryFeed> feed_;  // null: telemetry is not kept
   ObserverImpl observer_;
+  std::optional<ControlReports> reports_;  // nothing in a view
 };
 
 }  // namespace

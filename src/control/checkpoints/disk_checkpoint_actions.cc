@@ -8,7 +8,6 @@
 #include "control/age/encryption.h"
 #include "control/checkpoints/archive.h"
 #include "metrics/training.h"
-#include "telemetry/instrument.h"
 #include "telemetry/log.h"
 
 namespace tuft::control {
@@ -25,17 +24,6 @@ void record_failure(const CheckpointPath& path, const Error& error) {
 }
 
 }  // namespace
-
-DiskCheckpointActions::DiskCheckpointActions(const Parts& parts) : parts_(parts) {
-  metrics::training().checkpoint_stored.set_callback(
-      [&checkpoints = parts_.checkpoints](const telemetry::Observable::Observe& observe) {
-        observe(static_cast<double>(checkpoints.used()), {});
-      });
-}
-
-DiskCheckpointActions::~DiskCheckpointActions() {
-  metrics::training().checkpoint_stored.set_callback({});
-}
 
 // Checks the owner before queueing, so that other requests do not use the queue, and again on the disk thread, where no
 // other action runs.

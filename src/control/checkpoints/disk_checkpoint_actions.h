@@ -36,8 +36,7 @@ class DiskCheckpointActions final : public CheckpointActions,
     Usage& usage;
     AccessTokens& tokens;  // used by copy() only, before it returns
   };
-  explicit DiskCheckpointActions(const Parts& parts);
-  ~DiskCheckpointActions() override;
+  explicit DiskCheckpointActions(const Parts& parts) : parts_(parts) {}
 
   void remove(const UserId& user, const CheckpointPath& path, const telemetry::SpanContext& trace, Done done) override;
   void set_public(const UserId& user, const CheckpointPath& path, bool is_public, const telemetry::SpanContext& trace,

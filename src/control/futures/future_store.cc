@@ -4,8 +4,6 @@
 
 #include "control/types/checkpoint.h"  // iso_time
 #include "control/types/errors.h"
-#include "metrics/futures.h"
-#include "telemetry/instrument.h"
 
 namespace tuft::control {
 namespace {
@@ -27,35 +25,19 @@ FutureRecord record_of(const Future& future, std::string key) {
 
 FutureStore::FutureStore(const config::Limits& limits, const Clock& clock, Persistence& persistence,
                          OperationBudget& budget, bool tenant_label)
-    : limits_(limits), clock_(clock), persistence_(persistence), budget_(budget), telemetry_(tenant_label) {
-  using Observe = telemetry::Observable::Observe;
-  metrics::futures().store_bytes.set_callback([this](const Observe& observe) {
-    int64_t bytes = 0;
-    {
-      MutexLock lock(mutex_);
-      bytes = finished_.bytes();
-    }
-    observe(static_cast<double>(bytes), {});
-  });
-  metrics::futures().oldest_age.set_callback([this](const Observe& observe) {
-    // Metrics are collected by name, so that tuft.futures.queue_length is read after this.
-    count_queue_states();
-    const Nanos now = clock_.monotonic();
-    Nanos queued = now;
-    Nanos running = now;
-    {
-      MutexLock lock(mutex_);
-      if (const Future* oldest = pending_.oldest_waiting(); oldest != nullptr) queued = oldest->created;
-      if (const Future* oldest = pending_.oldest_running(); oldest != nullptr) running = oldest->created;
-    }
-    observe(to_seconds(now - queued), {{"state", "queued"}});
-    observe(to_seconds(now - running), {{"state", "running"}});
-  });
+    : limits_(limits), clock_(clock), persistence_(persistence), budget_(budget), telemetry_(tenant_label) {}
+
+int64_t FutureStore::kept_bytes() const {
+  MutexLock lock(mutex_);
+  return finished_.bytes();
 }
 
-FutureStore::~FutureStore() {
-  metrics::futures().store_bytes.set_callback({});
-  metrics::futures().oldest_age.set_callback({});
+std::pair<Nanos, Nanos> FutureStore::oldest_ages() const {
+  const Nanos now = clock_.monotonic();
+  MutexLock lock(mutex_);
+  const Future* const queued = pending_.oldest_waiting();
+  const Future* const running = pending_.oldest_running();
+  return {queued == nullptr ? 0 : now - queued->created, running == nullptr ? 0 : now - running->created};
 }
 
 void FutureStore::count_queue_state(Future& future) {

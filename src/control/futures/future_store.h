@@ -49,7 +49,6 @@ class FutureStore {
   // `tenant_label`: counts operations by user, too (telemetry.tenant_label).
   FutureStore(const config::Limits& limits, const Clock& clock, Persistence& persistence, OperationBudget& budget,
               bool tenant_label = false);
-  ~FutureStore();
 
   // Tells how an operation waits that no worker has, for metrics and spans. To be set before the first operation. It is
   // called without a lock held.
@@ -100,6 +99,14 @@ class FutureStore {
   UnfinishedWork unfinished_of(const UserId& user) const;
   SessionActivity activity_of(const SessionId& session) const;
 
+  // What gauges show: the bytes of finished results, the ages of the oldest operation that is queued and of the oldest
+  // that is running (0: there is none), and the numbers of futures of an operation.
+  int64_t kept_bytes() const;
+  std::pair<Nanos, Nanos> oldest_ages() const;
+  const FutureTelemetry::Counts& counts(OperationType operation) const { return telemetry_.counts(operation); }
+  // Counts those that wait under what they wait for now, in tuft.futures.queue_length.
+  void count_queue_states() TUFT_EXCLUDES(mutex_);
+
   // At the start: takes the futures of a former server process out of the plan, oldest first.
   void restore(RestorePlan& plan);
 
@@ -140,7 +147,6 @@ class FutureStore {
 
   size_t cancel_some(const SessionId& session, const Error& why, bool only_samples);
   void count_queue_state(Future& future) TUFT_EXCLUDES(mutex_);
-  void count_queue_states() TUFT_EXCLUDES(mutex_);
   Result<FuturePtr> find_locked(const UserId& user, const RequestId& request) const TUFT_REQUIRES(mutex_);
   void settle_cancelled(const std::vector<FuturePtr>& futures, const Error& why);
   // Stores the outcome once it is decided, and ends the waits.

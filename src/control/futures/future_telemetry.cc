@@ -48,28 +48,6 @@ FutureTelemetry::FutureTelemetry(bool tenant_label) : tenant_label_(tenant_label
   }
   bind_quota_series();
   for (const std::string_view reason : {"retention", "bytes"}) metrics::futures().evicted.with({{"reason", reason}});
-  observe_counts();
-}
-
-void FutureTelemetry::observe_counts() {
-  const auto observer_of = [this](std::atomic<int64_t> Counts::*count) {
-    return [this, count](const telemetry::Observable::Observe& observe) {
-      for (size_t i = 0; i < counts_.size(); ++i) {
-        observe(static_cast<double>((counts_[i].*count).load()),
-                {{"operation_type", operation_name(static_cast<OperationType>(i))}});
-      }
-    };
-  };
-  metrics::futures().queued.set_callback(observer_of(&Counts::queued));
-  metrics::futures().running.set_callback(observer_of(&Counts::running));
-  metrics::futures().ready_unread.set_callback(observer_of(&Counts::unread));
-}
-
-FutureTelemetry::~FutureTelemetry() {
-  for (const telemetry::ObservableGauge* gauge :
-       {&metrics::futures().queued, &metrics::futures().running, &metrics::futures().ready_unread}) {
-    gauge->set_callback({});
-  }
 }
 
 void FutureTelemetry::begin(Future& future, const telemetry::SpanContext& parent) {

@@ -18,10 +18,8 @@ namespace tuft::control {
 // Thread-safe. The methods that take a future read it: its lock is held, or it has ended.
 class FutureTelemetry {
  public:
-  // `tenant_label`: counts operations by user, too (telemetry.tenant_label). Observes how many futures are queued,
-  // running and unread.
+  // `tenant_label`: counts operations by user, too (telemetry.tenant_label).
   explicit FutureTelemetry(bool tenant_label);
-  ~FutureTelemetry();
   FutureTelemetry(const FutureTelemetry&) = delete;
   FutureTelemetry& operator=(const FutureTelemetry&) = delete;
 
@@ -44,6 +42,7 @@ class FutureTelemetry {
     std::atomic<int64_t> unread = 0;
   };
   Counts& counts(OperationType operation) { return counts_[static_cast<size_t>(operation)]; }
+  const Counts& counts(OperationType operation) const { return counts_[static_cast<size_t>(operation)]; }
 
  private:
   struct Instruments {
@@ -51,7 +50,6 @@ class FutureTelemetry {
     telemetry::BoundHistogram wait, execution, polls, delay;
   };
 
-  void observe_counts();
   void record_times(const Future& future, telemetry::Span& span) const;
   telemetry::BoundCounter& queue_length_of(QueueState state) { return queue_length_[static_cast<size_t>(state)]; }
   static std::string_view waited_in(const Future& future);

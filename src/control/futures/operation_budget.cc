@@ -3,23 +3,13 @@
 #include <string_view>
 
 #include "control/accounts/quota.h"
-#include "metrics/futures.h"
-#include "telemetry/instrument.h"
 
 namespace tuft::control {
 
 OperationBudget::OperationBudget(const config::Limits& limits)
     : pending_max_(limits.futures_per_user_max),
       samples_max_(limits.samples_in_flight_per_user_max),
-      bytes_max_(limits.queued_bytes_per_user_max) {
-  metrics::futures().payload_bytes.set_callback([memory = memory_](const telemetry::Observable::Observe& observe) {
-    observe(static_cast<double>(memory->total()), {});
-  });
-}
-
-OperationBudget::~OperationBudget() {
-  metrics::futures().payload_bytes.set_callback({});
-}
+      bytes_max_(limits.queued_bytes_per_user_max) {}
 
 OperationBudget::Load OperationBudget::load_locked(const UserId& user) const {
   const auto load = load_by_user_.find(user);

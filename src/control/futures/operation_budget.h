@@ -25,9 +25,7 @@ class OperationBudget {
   // The memory of an operation without its payload.
   static constexpr int64_t kOperationBytes = 1024;
 
-  // Observes tuft.futures.payload.bytes.
   explicit OperationBudget(const config::Limits& limits);
-  ~OperationBudget();
   OperationBudget(const OperationBudget&) = delete;
   OperationBudget& operator=(const OperationBudget&) = delete;
 
@@ -56,6 +54,8 @@ class OperationBudget {
     int64_t pending = 0, samples = 0, bytes = 0;
   };
   Use use_of(const UserId& user) const;
+  // The memory of all operations of all users.
+  int64_t bytes() const { return memory_->total(); }
   // Returns in words which limit the user is at; nothing if at none.
   std::optional<std::string> limit_reached(const UserId& user) const;
 

@@ -13,21 +13,16 @@ constexpr size_t kDropsMax = 64;  // while the lock is held
 }  // namespace
 
 SampleRecords::SampleRecords(const config::Limits& limits, const Clock& clock, const Sessions& sessions)
-    : limits_(limits), clock_(clock), sessions_(sessions) {
-  using Observe = telemetry::Observable::Observe;
-  metrics::sampling().records_active.set_callback([this](const Observe& observe) {
-    MutexLock lock(mutex_);
-    observe(static_cast<double>(by_id_.size()), {});
-  });
-  metrics::sampling().records_bytes.set_callback([this](const Observe& observe) {
-    MutexLock lock(mutex_);
-    observe(static_cast<double>(bytes_), {});
-  });
+    : limits_(limits), clock_(clock), sessions_(sessions) {}
+
+size_t SampleRecords::size() const {
+  MutexLock lock(mutex_);
+  return by_id_.size();
 }
 
-SampleRecords::~SampleRecords() {
-  metrics::sampling().records_active.set_callback({});
-  metrics::sampling().records_bytes.set_callback({});
+int64_t SampleRecords::bytes() const {
+  MutexLock lock(mutex_);
+  return bytes_;
 }
 
 void SampleRecords::keep(const OperationKeys& keys, worker::v1::SampleResponse& answer) {

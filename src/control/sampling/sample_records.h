@@ -41,7 +41,6 @@ class SampleRecords {
 
   // All arguments outlive this.
   SampleRecords(const config::Limits& limits, const Clock& clock, const Sessions& sessions);
-  ~SampleRecords();
   SampleRecords(const SampleRecords&) = delete;
   SampleRecords& operator=(const SampleRecords&) = delete;
 
@@ -49,6 +48,10 @@ class SampleRecords {
   void keep(const OperationKeys& keys, worker::v1::SampleResponse& answer);
   // Returns a record of the session and lets its day begin again; null if there is none.
   RecordPtr use(const UserId& user, const SessionId& session, const std::string& sequence_id);
+
+  // The number of all records, and the bytes that they take.
+  size_t size() const;
+  int64_t bytes() const;
 
   // Drops those of a session that ends.
   void close_session(const SessionId& session);

@@ -117,7 +117,7 @@ void SamplerTable::restore(const SamplerRecord& record, const ModelPtr& model, c
     const Inserted inserted = add_locked(record, model, checkpoint);
     TUFT_CHECK(inserted.older == nullptr, "the records of a run's followers name one checkpoint");
   }
-  model->facts().instruments().add_sampler(1);
+  if (!persistence_.is_view()) model->facts().instruments().add_sampler(1);
 }
 
 SamplerTable::Inserted SamplerTable::add_locked(const SamplerRecord& record, const ModelPtr& model,

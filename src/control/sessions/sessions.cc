@@ -43,7 +43,7 @@ Sessions::Sessions(const config::Limits& limits, const Clock& clock, Persistence
       persistence_(persistence),
       usage_(usage),
       ended_(limits.ended_sessions_per_user_max),
-      active_(metrics::tenants().sessions_active.with({})) {
+      active_(persistence.is_view() ? telemetry::BoundCounter() : metrics::tenants().sessions_active.with({})) {
   for (const SessionEnd why : {SessionEnd::kSilent, SessionEnd::kLimit, SessionEnd::kFinished}) {
     metrics::tenants().sessions_expired.with({{"reason", session_end_name(why)}});
   }

@@ -185,7 +185,7 @@ class Sessions {
   ShardedMap<std::string, SessionId> by_idempotency_key_ TUFT_GUARDED_BY(mutex_);
   EndedSessions ended_ TUFT_GUARDED_BY(mutex_);
   Nanos next_look_ TUFT_GUARDED_BY(mutex_) = 0;
-  telemetry::BoundCounter active_;
+  const telemetry::BoundCounter active_;  // counts nothing in a view of a server that stands by
 };
 
 }  // namespace tuft::control

@@ -196,6 +196,34 @@ TEST_F(ControlMetrics, GaugesFollowTheOperations) {
   EXPECT_EQ(total("tuft.futures.store.bytes"), 0);
 }
 
+// Views come and go beside each other, and the last of them may end when the server leads already.
+TEST_F(ControlMetrics, ViewsOfAServerThatStandsByReportNothing) {
+  keep_state();
+  const auto [session, run] = boot_with_session_and_run();
+  save_for_sampler(run, alice, 1, "one");
+  settle();
+  ASSERT_TRUE(try_sampler(session, alice, 0, "", "tinker://" + run.str() + "/sampler_weights/one").ok());
+  ASSERT_TRUE(durable().ok());
+  const auto gauges = [this] {
+    flush();
+    std::map<std::string, double> seen;
+    for (const char* name : {"tuft.sessions.active", "tuft.training.models.active", "tuft.sampling.sessions.active",
+                             "tuft.training.runs", "tuft.futures.ready_unread"}) {
+      seen[name] = total(name);
+    }
+    return seen;
+  };
+  const auto before = gauges();
+  EXPECT_GE(before.at("tuft.training.runs"), 1);
+  auto first = view();
+  EXPECT_TRUE(first->catalog().training_run(alice, run, Scope::kOwned).ok());
+  auto second = view();
+  first.reset();
+  EXPECT_EQ(gauges(), before);
+  second.reset();
+  EXPECT_EQ(gauges(), before);
+}
+
 TEST_F(ControlMetrics, StaticSeriesExistFromTheStart) {
   config().supported_models[0].model_name = "org/untouched";
   boot();

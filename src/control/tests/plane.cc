@@ -63,6 +63,17 @@ void PlaneTest::boot(bool started) {
   for (auto& actor : actors_) actor->start();
 }
 
+std::unique_ptr<ControlPlane> PlaneTest::view() {
+  auto opened = Persistence::open_view(store::make_memory_store(contents_), config_);
+  EXPECT_TRUE(opened.ok()) << opened.error().message;
+  std::vector<actor::ModelActor*> pointers;
+  for (size_t i = 0; i < actors_.size(); ++i) {
+    const auto lives = std::make_shared<std::atomic<uint64_t>>(0);
+    pointers.push_back(never_started_.emplace_back(std::make_unique<FakeActor>(model, lives)).get());
+  }
+  return ControlPlane::create(config_, pointers, clock_, std::move(opened).value());
+}
+
 SessionId PlaneTest::boot_with_session() {
   boot();
   return session(alice);

@@ -47,6 +47,8 @@ class PlaneTest : public ::testing::Test {
   // From now on the state is kept in contents(), and boot() brings it back.
   void keep_state();
   store::MemoryContents& contents() { return *contents_; }
+  // Returns what a server that stands by makes of the state.
+  std::unique_ptr<ControlPlane> view();
   // From the next boot() on, checkpoints are in a bucket.
   void keep_in_bucket(const bucket::Settings& settings) { bucket_ = settings; }
   // The telemetry store of the next boot(); must outlive the plane.
@@ -165,6 +167,7 @@ class PlaneTest : public ::testing::Test {
   telemetry_store::Store* telemetry_ = nullptr;
   std::optional<bucket::Settings> bucket_;
   std::vector<std::unique_ptr<FakeActor>> actors_;
+  std::vector<std::unique_ptr<FakeActor>> never_started_;  // of views
   std::unique_ptr<ControlPlane> plane_;
 };
 

@@ -65,6 +65,7 @@ void RunRestorer::restore_run(const RestoredRun& restored) {
   if (!restored.hopes()) persistence_.write(record.user, {persistence_.put(record)}, {});
   const Result<ModelPtr> model = backends_.find(record.base_model);
   if (!model.ok()) {
+    if (persistence_.is_view()) return;  // the server that leads has said so
     metrics::store().restore_runs.add(1, {{"result", "corrupted"}});
     telemetry::log_error("model.corrupted", "a model cannot be restored: " + model.error().message,
                          {{"tuft.training_run_id", record.id.str()}});
@@ -76,7 +77,7 @@ void RunRestorer::restore_run(const RestoredRun& restored) {
     MutexLock lock(run->mutex);
     runs_.attend_locked(run);
   }
-  run->backend()->instruments().add_model(1);
+  if (!persistence_.is_view()) run->backend()->instruments().add_model(1);
   expiry_.end_without_session(run);
 }
 

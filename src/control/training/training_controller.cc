@@ -28,7 +28,6 @@ TrainingController::TrainingController(const Parts& parts)
       custom_losses_(parts_.config.limits, parts_.sessions, parts_.futures, parts_.persistence),
       submissions_({parts_.config.limits, parts_.clock, parts_.backends, parts_.sessions, parts_.futures, runs_,
                     executor_, loader_, custom_losses_, parts_.sampling->records()}),
-      gauges_(parts_.clock, parts_.backends, parts_.sessions, runs_),
       activity_(parts_.clock, parts_.backends, runs_) {
   using Type = OperationType;
   executor_.set_handler(

@@ -14,7 +14,7 @@
 //   WorkerDrain         saves the runs of a worker that was told to end
 //   RunPlacement        moves runs between the workers of a base model
 //   RunExpiry           ends the runs of sessions that end
-//   TrainingTelemetry, RunGauges, ActivityLog  spans, metrics, log events and usage
+//   TrainingTelemetry, ActivityLog  spans, metrics, log events and usage
 //   WorkerCalls         calls to workers, and their answers
 #pragma once
 
@@ -88,7 +88,6 @@ class TrainingController {
   RunPlacement placement_;
   CustomLosses custom_losses_;
   RunSubmissions submissions_;
-  RunGauges gauges_;
   ActivityLog activity_;
 };
 

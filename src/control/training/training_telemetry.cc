@@ -1,7 +1,6 @@
 #include "control/training/training_telemetry.h"
 
 #include <cmath>
-#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -55,15 +54,6 @@ void describe_payload(const Run& run, RunOperation& operation) {
   } else if (operation.type == OperationType::kSaveWeightsForSampler) {
     operation.span.set_attribute("tuft.checkpoint_type", checkpoint_type_name(CheckpointKind::kSampler));
   }
-}
-
-std::string_view state_of(const Run& run, const Sessions& sessions) {
-  const bool idle = sessions.is_idle(run.session);
-  MutexLock lock(run.mutex);
-  if (run.broken) return "corrupted";
-  if (run.restoring_incarnation > 0 || (run.created && !run.backend()->holds(run.adapter_incarnation)))
-    return "restoring";
-  return idle && run.running == nullptr && run.log.empty() ? "idle" : "active";
 }
 
 }  // namespace
@@ -242,44 +232,6 @@ void TrainingTelemetry::record_loaded(const Run& run, const RunOperation& operat
                 .run = loaded.path.run,
                 .tinker_path = path,
                 .purpose = "training"});
-}
-
-RunGauges::RunGauges(const Clock& clock, const ModelBackends& backends, const Sessions& sessions,
-                     const RunTable& runs) {
-  using Observe = telemetry::Observable::Observe;
-  metrics::training().runs.set_callback([&backends, &sessions, &runs](const Observe& observe) {
-    std::map<std::pair<std::string, std::string_view>, int> counts;
-    for (const ModelPtr& model : backends.models()) {
-      for (const std::string_view state : {"active", "idle", "restoring", "corrupted"}) counts[{model->name(), state}];
-    }
-    for (const RunPtr& run : runs.all()) ++counts[{run->backend()->name(), state_of(*run, sessions)}];
-    for (const auto& [key, count] : counts) observe(count, {{"base_model", key.first}, {"state", key.second}});
-  });
-  metrics::training().journal_bytes.set_callback([&backends, &runs](const Observe& observe) {
-    std::map<std::string, int64_t> bytes;
-    for (const ModelPtr& model : backends.models()) {
-      if (model->workers().front()->config().replicate) bytes[model->name()] = 0;
-    }
-    for (const RunPtr& run : runs.all()) {
-      const auto of_model = bytes.find(run->backend()->name());
-      if (of_model == bytes.end()) continue;
-      MutexLock lock(run->mutex);
-      of_model->second += run->journal.bytes();
-    }
-    for (const auto& [model, sum] : bytes) observe(static_cast<double>(sum), {{"base_model", model}});
-  });
-  metrics::training().last_step_age.set_callback([&clock, &backends](const Observe& observe) {
-    for (const ModelPtr& model : backends.models()) {
-      const Nanos last = model->facts().last_step();
-      if (last != 0) observe(to_seconds(clock.monotonic() - last), {{"base_model", model->name()}});
-    }
-  });
-}
-
-RunGauges::~RunGauges() {
-  metrics::training().runs.set_callback({});
-  metrics::training().journal_bytes.set_callback({});
-  metrics::training().last_step_age.set_callback({});
 }
 
 }  // namespace tuft::control

@@ -46,14 +46,4 @@ class TrainingTelemetry {
   telemetry_store::Store* const store_;
 };
 
-// The gauges of training: runs by state, and the age of the newest optimizer step. They are observed as long as this
-// object exists, on the thread that exports metrics.
-class RunGauges {
- public:
-  RunGauges(const Clock& clock, const ModelBackends& backends, const Sessions& sessions, const RunTable& runs);
-  ~RunGauges();
-  RunGauges(const RunGauges&) = delete;
-  RunGauges& operator=(const RunGauges&) = delete;
-};
-
 }  // namespace tuft::control

@@ -6,7 +6,6 @@
 
 #include "base/check.h"
 #include "metrics/futures.h"
-#include "telemetry/instrument.h"
 
 namespace tuft::control {
 
@@ -96,25 +95,6 @@ ModelBackends::ModelBackends(const std::vector<config::ModelConfig>& models,
     bind_terminal_series(model.model_name);
   }
   TUFT_CHECK(next == actors.size(), "each actor is that of a worker of a supported model");
-  const auto observe_queues = [this](auto number) {
-    return [this, number](const telemetry::Observable::Observe& observe) {
-      for (const ModelPtr& of_model : models_) {
-        const telemetry::Label model = {"base_model", of_model->name()};
-        observe(number(of_model->training_load()), {model, {"kind", "training"}});
-        observe(number(of_model->sampling_load()), {model, {"kind", "sampling"}});
-      }
-    };
-  };
-  using Load = DispatchQueue::Load;
-  metrics::futures().dispatch_waiting.set_callback(
-      observe_queues([](const Load& load) { return static_cast<double>(load.waiting); }));
-  metrics::futures().dispatch_in_flight.set_callback(
-      observe_queues([](const Load& load) { return static_cast<double>(load.in_flight); }));
-}
-
-ModelBackends::~ModelBackends() {
-  metrics::futures().dispatch_waiting.set_callback({});
-  metrics::futures().dispatch_in_flight.set_callback({});
 }
 
 Result<ModelPtr> ModelBackends::find(std::string_view name) const {

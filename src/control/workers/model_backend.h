@@ -184,9 +184,8 @@ using ModelPtr = std::shared_ptr<const Model>;
 // The models of the server. Immutable, so it needs no lock.
 class ModelBackends {
  public:
-  // `actors` has the order of `models`, and `workers` actors for each of them. Sets the callbacks of the queue gauges.
+  // `actors` has the order of `models`, and `workers` actors for each of them.
   ModelBackends(const std::vector<config::ModelConfig>& models, const std::vector<actor::ModelActor*>& actors);
-  ~ModelBackends();
   ModelBackends(const ModelBackends&) = delete;
   ModelBackends& operator=(const ModelBackends&) = delete;
 
