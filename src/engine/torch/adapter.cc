@@ -175,10 +175,9 @@ at::Tensor Adapter::largest_value() const {
   return at::linalg_vector_norm(values_, std::numeric_limits<double>::infinity());
 }
 
-void Adapter::adamw(const AdamParams& params) {
+void Adapter::adamw(const AdamParams& params, [[maybe_unused]] const at::Tensor& step) {
 #if TUFT_TORCH_VERSION >= 20400
   // One kernel for everything, which reads and writes each number once.
-  const at::Tensor step = at::full({}, static_cast<double>(step_), placement_.f32());
   at::_fused_adamw_({values_}, {gradients_}, {first_}, {second_}, {}, {step}, params.learning_rate, params.beta1,
                     params.beta2, params.weight_decay, params.eps, false, false);
 #else
@@ -202,14 +201,16 @@ OptimReport Adapter::optim_step(const AdamParams& params, double grad_norm) {
     report.applied = false;
     return report;
   }
+  // What may lack memory comes before the first change: a step that fails has no effect.
   prepare_moments();
+  const at::Tensor step = at::full({}, static_cast<double>(step_ + 1), placement_.f32());
   report.step = ++step_;
   if (params.grad_clip_norm > 0) {
     const double clip = params.grad_clip_norm / (grad_norm + 1e-6);
     if (clip < 1) gradients_.mul_(clip);
     report.clipped = grad_norm > params.grad_clip_norm;
   }
-  adamw(params);
+  adamw(params, step);
   write_factors();
   clear_gradients();
   return report;

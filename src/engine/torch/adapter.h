@@ -61,7 +61,8 @@ class Adapter {
  private:
   Adapter() = default;
   void write_factors();
-  void adamw(const AdamParams& params);  // with the gradients, and step_ already counted
+  // With the gradients. `step` is step_, which is already counted, as a tensor.
+  void adamw(const AdamParams& params, const at::Tensor& step);
   void prepare_moments();
   at::Tensor flat_of(const std::vector<LoraTensor>& tensors) const;
   std::vector<LoraTensor> tensors_of(const at::Tensor& flat) const;  // undefined: zeros

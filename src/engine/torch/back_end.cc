@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -15,12 +16,19 @@ namespace {
 
 constexpr int64_t kActivationBytesCpu = int64_t{2} << 30;
 constexpr int64_t kActivationBytesUnknown = int64_t{8} << 30;
+constexpr int64_t kGatheredBytes = int64_t{256} << 20;
 
 int64_t activation_bytes(const Placement& placement, const TorchOptions& options) {
   if (options.activation_bytes_max > 0) return options.activation_bytes_max;
   if (!placement.is_cuda()) return kActivationBytesCpu;
   const auto free = free_memory(placement.device);
   return free ? *free / 4 : kActivationBytesUnknown;
+}
+
+int64_t gathered_keys(const ModelSpec& spec, const Placement& placement, const TorchOptions& options) {
+  int64_t bytes = options.gathered_bytes_max;
+  if (bytes == 0) bytes = std::max(kGatheredBytes, free_memory(placement.device).value_or(0) / 16);
+  return std::max<int64_t>(1, bytes / (KvCache::bytes_per_token(spec, placement) / spec.layers));
 }
 
 at::Tensor to_host(const at::Tensor& on_device, const Placement& placement) {
@@ -42,8 +50,11 @@ BackEnd::BackEnd(ModelSpec spec, Weights weights, const Placement& placement, co
       peak_flops_(known_peak_flops(device_name(placement.device),
                                    placement.activations == at::kBFloat16 ? PeakType::kBf16 : PeakType::kF32)) {
   pass_.set_activation_bytes_max(activation_bytes(placement, options));
+  gathered_keys_max_ = gathered_keys(transformer_.spec(), placement, options);
   const bool can = cache_.pool().limit() > 0 && std::string_view(no_graph_capture(placement)).empty();
-  if (options.capture_decode && can) decode_ = std::make_unique<Decode>(transformer_, cache_, make_graph_capture);
+  if (options.capture_decode && can) {
+    decode_ = std::make_unique<Decode>(transformer_, cache_, gathered_keys_max_, make_graph_capture);
+  }
 }
 
 std::string_view BackEnd::weights_dtype() const {
@@ -64,10 +75,11 @@ void BackEnd::backward(std::span<const float> dloss_dlogprobs) {
 std::vector<Result<OptimReport>> BackEnd::optim_steps(std::span<const StepOfAdapter<Adapter>> steps) {
   constexpr const char* kWhat = "the optimizer state";
   const c10::NoGradGuard no_graph;
-  const DeviceClock::Scope scope(clock_, &DeviceTimes::optim_step);
+  std::optional<DeviceClock::Scope> scope;
   std::vector<at::Tensor> scalars;
   std::vector<bool> moves;  // whether the step has a gradient
   const auto norms = guarded(kWhat, [&]() -> Result<at::Tensor> {
+    scope.emplace(clock_, &DeviceTimes::optim_step);
     for (const auto& one : steps) {
       moves.push_back(one.adapter->has_gradient());
       scalars.push_back(one.adapter->grad_norm());
@@ -165,15 +177,37 @@ bool BackEnd::decode(std::span<const Feed> feeds, std::span<Sequence* const> fed
   return true;
 }
 
-void BackEnd::step(std::span<const Feed> feeds, std::span<Sequence* const> fed, const LogitsSink& sink) {
-  const c10::NoGradGuard no_graph;
-  const DeviceClock::Scope scope(clock_, &DeviceTimes::step);
-  if (decode(feeds, fed, sink)) return;
+size_t BackEnd::first_part(std::span<const Feed> feeds, std::span<Sequence* const> fed) const {
+  int64_t keys = 0;
+  size_t count = 0;
+  for (; count < feeds.size(); ++count) {
+    keys += fed[count]->kv.held().length + static_cast<int64_t>(feeds[count].tokens.size());
+    if (count > 0 && keys > gathered_keys_max_) break;
+  }
+  return count;
+}
+
+void BackEnd::step_part(std::span<const Feed> feeds, std::span<Sequence* const> fed, const LogitsSink& sink) {
   const auto [batch, first_rows] = make_batch(feeds, fed);
   at::Tensor x = transformer_.embed(batch);
   for (int layer = 0; layer < model().layers; ++layer) x = transformer_.block(layer, x, batch);
   for (size_t i = 0; i < feeds.size(); ++i) fed[i]->kv.commit(feeds[i].tokens);
   send_logits(wanted_rows(feeds), fed, first_rows, x, sink);
+}
+
+void BackEnd::step(std::span<const Feed> feeds, std::span<Sequence* const> fed, const LogitsSink& sink) {
+  const c10::NoGradGuard no_graph;
+  const DeviceClock::Scope scope(clock_, &DeviceTimes::step);
+  if (decode(feeds, fed, sink)) return;
+  for (size_t begin = 0; begin < feeds.size();) {
+    const size_t count = first_part(feeds.subspan(begin), fed.subspan(begin));
+    step_part(feeds.subspan(begin, count), fed.subspan(begin, count), [&](std::span<const LogitsRow> rows) {
+      std::vector<LogitsRow> of_step(rows.begin(), rows.end());
+      for (LogitsRow& row : of_step) row.feed += begin;
+      sink(of_step);
+    });
+    begin += count;
+  }
 }
 
 }  // namespace tuft::engine::torch

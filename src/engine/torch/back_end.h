@@ -74,6 +74,9 @@ class BackEnd {
     std::vector<int> first_rows;  // of each feed
   };
   StepBatch make_batch(std::span<const Feed> feeds, std::span<Sequence* const> fed);
+  // Returns how many of the feeds, at least one, attention can gather the keys and values of at once.
+  size_t first_part(std::span<const Feed> feeds, std::span<Sequence* const> fed) const;
+  void step_part(std::span<const Feed> feeds, std::span<Sequence* const> fed, const LogitsSink& sink);
   void send_logits(std::span<const WantedRow> wanted, std::span<Sequence* const> fed, std::span<const int> first_rows,
                    const at::Tensor& top, const LogitsSink& sink);
 
@@ -82,6 +85,7 @@ class BackEnd {
   ThreadPool pool_;  // libtorch's own threads are for its operations only
   TrainingPass pass_;
   KvCache cache_;
+  int64_t gathered_keys_max_ = 0;
   int64_t captured_steps_ = 0;
   std::unique_ptr<Decode> decode_;  // null: not requested, or the cache has no limit
   const double peak_flops_;

@@ -18,8 +18,9 @@ class CudaGraph final : public GraphCapture {
         pool_(sibling != nullptr ? sibling->pool_ : at::cuda::graph_pool_handle()) {}
 
   void capture(std::function<void()> work) override {
-    // The default stream cannot be captured. Wait for the work launched on it.
-    c10::cuda::getCurrentCUDAStream(stream_.device_index()).synchronize();
+    // The default stream cannot be captured. Wait for the work launched on it. CUDAStream::synchronize() is inline and
+    // would need the library of CUDA's runtime at the link.
+    c10::cuda::getCurrentCUDAStream(stream_.device_index()).unwrap().synchronize();
     const c10::StreamGuard stream(stream_);
     // Other threads may use the device freely.
     graph_.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);

@@ -1,22 +1,29 @@
 #include "engine/torch/decode.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <new>
 #include <utility>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
 
 #include "telemetry/log.h"
 
 namespace tuft::engine::torch {
 namespace {
 
-// The number of shapes kept. Their intermediate results share one memory; inputs and logits are small in comparison.
+// The number of shapes kept. Their intermediate results share one memory, and their inputs are small; each has logits
+// of its own.
 constexpr size_t kStepsMax = 64;
-// Limit of all copies of adapters in slots: a sixteenth of the free memory of a GPU, but at least this.
+// Limits of all copies of adapters in slots, and of all logits: a sixteenth of the free memory of a GPU, but at least
+// this.
 constexpr int64_t kSlotBytes = int64_t{256} << 20;
+// After a capture that found no memory.
+constexpr int kStepsWithoutCapture = 1000;
 // Up to this number of keys padding costs almost nothing; above it at most half of the keys may be padding.
 constexpr int64_t kKeysFree = 16'384;
 
@@ -52,22 +59,30 @@ int64_t slots_of(const std::vector<Owner>& owners, int64_t slot_rows) {
 // What a slot costs in rows: a step reads its adapter, which takes about as long as two rows.
 constexpr int64_t kSlotCost = 2;
 
-// Returns the number of rows of a slot with which a step costs the least.
-int64_t best_slot_rows(const std::vector<Owner>& owners, size_t rows) {
-  const auto cost = [&](int64_t slot_rows) { return slots_of(owners, slot_rows) * (slot_rows + kSlotCost); };
-  int64_t best = up(rows);
-  for (int64_t fewer = best / 2; fewer > 0; fewer /= 2) {
-    if (cost(fewer) < cost(best)) best = fewer;
+// Returns the possible numbers of rows of a slot: first the one with which a step costs the least, and of equal ones
+// that with fewer rows in all.
+std::vector<int64_t> best_slot_rows(const std::vector<Owner>& owners, size_t rows) {
+  std::vector<std::array<int64_t, 3>> choices;
+  for (int64_t slot_rows = up(rows); slot_rows > 0; slot_rows /= 2) {
+    const int64_t slots = slots_of(owners, slot_rows);
+    choices.push_back({slots * (slot_rows + kSlotCost), slots * slot_rows, slot_rows});
   }
+  std::sort(choices.begin(), choices.end());
+  std::vector<int64_t> best;
+  for (const auto& choice : choices) best.push_back(choice.back());
   return best;
 }
 
 }  // namespace
 
-Decode::Decode(Transformer& transformer, KvCache& cache, MakeGraphCapture make_graph_capture)
-    : transformer_(transformer), cache_(cache), make_graph_capture_(std::move(make_graph_capture)) {
+Decode::Decode(Transformer& transformer, KvCache& cache, int64_t keys_max, MakeGraphCapture make_graph_capture)
+    : transformer_(transformer),
+      cache_(cache),
+      keys_max_(keys_max),
+      make_graph_capture_(std::move(make_graph_capture)) {
   transformer.extend_rope(transformer.spec().max_position);
   slot_bytes_max_ = std::max(kSlotBytes, free_memory(transformer.placement().device).value_or(0) / 16);
+  logits_bytes_max_ = slot_bytes_max_;
 }
 
 LoraSlots* Decode::slots_for(const Adapter& example, int64_t count) {
@@ -97,17 +112,17 @@ std::optional<Decode::Arrangement> Decode::arrange(std::span<const Row> rows) {
   };
   if (example != owners.end() && !std::all_of(owners.begin(), owners.end(), alike)) return std::nullopt;
 
-  Shape shape{.slot_rows = best_slot_rows(owners, rows.size())};
-  while (true) {
-    const int64_t slots = slots_of(owners, shape.slot_rows);
-    shape.rows = slots * shape.slot_rows;
-    if (!fit_keys(rows, shape)) return std::nullopt;
-    if (example == owners.end()) break;
+  Shape shape;
+  const std::vector<int64_t> choices = best_slot_rows(owners, rows.size());
+  const auto chosen = std::find_if(choices.begin(), choices.end(), [&](int64_t slot_rows) {
+    const int64_t slots = slots_of(owners, slot_rows);
+    shape = {.rows = slots * slot_rows, .slot_rows = slot_rows};
+    if (!fit_keys(rows, shape)) return false;
+    if (example == owners.end()) return true;
     shape.adapters = slots_for(*example->first, slots);
-    if (shape.adapters != nullptr) break;
-    if (shape.slot_rows >= up(rows.size())) return std::nullopt;
-    shape.slot_rows *= 2;  // fewer slots, which need less memory
-  }
+    return shape.adapters != nullptr;
+  });
+  if (chosen == choices.end()) return std::nullopt;
   Arrangement result{shape, {}};
   for (const auto& [adapter, of_adapter] : owners) {
     for (size_t i = 0; i < of_adapter.size(); ++i) {
@@ -130,8 +145,22 @@ bool Decode::fit_keys(std::span<const Row> rows, Shape& shape) const {
   }
   shape.blocks = up(longest);
   const int64_t filled = shape.rows * shape.blocks;
-  if (shape.rows > transformer_.logits_rows_max()) return false;
+  if (shape.rows > transformer_.logits_rows_max() || filled * kKvBlock > keys_max_) return false;
   return filled * kKvBlock <= kKeysFree || filled <= 2 * static_cast<int64_t>(blocks);
+}
+
+int64_t Decode::logits_bytes(const Shape& shape) const {
+  return shape.rows * transformer_.spec().vocab_size * int64_t{sizeof(float)};
+}
+
+// Forgets the longest unused steps.
+void Decode::make_room_for(const Shape& shape) {
+  int64_t bytes = logits_bytes(shape);
+  for (const Step& step : steps_) bytes += logits_bytes(step.shape);
+  while (!steps_.empty() && (steps_.size() >= kStepsMax || bytes > logits_bytes_max_)) {
+    bytes -= logits_bytes(steps_.back().shape);
+    steps_.pop_back();
+  }
 }
 
 Decode::Step& Decode::step_of(const Shape& shape) {
@@ -140,8 +169,8 @@ Decode::Step& Decode::step_of(const Shape& shape) {
     steps_.splice(steps_.begin(), steps_, found);
     return steps_.front();
   }
-  if (steps_.size() == kStepsMax) steps_.pop_back();
-  Step& step = steps_.emplace_front();
+  make_room_for(shape);
+  Step step;
   step.shape = shape;
   const int64_t rows = shape.rows;
   const at::TensorOptions integers = at::TensorOptions().dtype(at::kLong);
@@ -158,7 +187,7 @@ Decode::Step& Decode::step_of(const Shape& shape) {
   step.lengths = take(rows);
   step.order = take(rows);
   step.table = take(rows * shape.blocks).view({rows, shape.blocks});
-  return step;
+  return steps_.emplace_front(std::move(step));
 }
 
 // Writes the inputs in the order in which step_of() lays them out.
@@ -235,6 +264,12 @@ at::Tensor Decode::capture(Step& step) {
       problem_ = "its results differ from those of single operations";
       want = compute(step);  // writes the keys and values again
     }
+  } catch (const c10::OutOfMemoryError&) {
+    step.graph.reset();
+    defer_captures();
+  } catch (const std::bad_alloc&) {
+    step.graph.reset();
+    defer_captures();
   } catch (const std::exception& error) {
     problem_ = error.what();
     problem_ = problem_.substr(0, problem_.find('\n'));
@@ -250,15 +285,38 @@ at::Tensor Decode::capture(Step& step) {
   return want;
 }
 
-std::optional<at::Tensor> Decode::step(std::span<const Row> rows) {
-  if (!problem_.empty()) return std::nullopt;
+void Decode::defer_captures() {
+  std::erase_if(steps_, [](const Step& step) { return step.graph == nullptr; });
+  until_capture_ = kStepsWithoutCapture;
+  telemetry::log_warning("engine.capture_deferred",
+                         "a decode step could not be captured, because the device has no memory for it; steps of new "
+                         "shapes are launched operation by operation for a while",
+                         {{"tuft.device", transformer_.placement().device.str()}});
+}
+
+std::optional<at::Tensor> Decode::step_if_memory(std::span<const Row> rows) {
   const auto arrangement = arrange(rows);
   if (!arrangement) return std::nullopt;
+  const auto is_known = [&](const Step& step) { return step.shape == arrangement->shape; };
+  if (until_capture_ > 0 && std::none_of(steps_.begin(), steps_.end(), is_known)) return std::nullopt;
   Step& step = step_of(arrangement->shape);
   fill(step, rows, arrangement->slots);
   if (step.graph == nullptr) return capture(step);
   step.graph->replay();
   return step.logits;
+}
+
+std::optional<at::Tensor> Decode::step(std::span<const Row> rows) {
+  if (!problem_.empty()) return std::nullopt;
+  if (until_capture_ > 0) --until_capture_;
+  try {
+    return step_if_memory(rows);
+  } catch (const c10::OutOfMemoryError&) {
+    defer_captures();
+  } catch (const std::bad_alloc&) {
+    defer_captures();
+  }
+  return std::nullopt;
 }
 
 }  // namespace tuft::engine::torch

@@ -28,8 +28,9 @@ class Decode {
   // See make_graph_capture().
   using MakeGraphCapture =
       std::function<std::unique_ptr<GraphCapture>(const Placement& placement, const GraphCapture* sibling)>;
-  // Requires a cache with a limit, so that its memory does not move.
-  Decode(Transformer& transformer, KvCache& cache, MakeGraphCapture make_graph_capture);
+  // Requires a cache with a limit, so that its memory does not move. A step that would gather more than `keys_max` keys
+  // for a layer, with those that pad it, is left to its caller.
+  Decode(Transformer& transformer, KvCache& cache, int64_t keys_max, MakeGraphCapture make_graph_capture);
 
   struct Row {
     Adapter* adapter = nullptr;
@@ -37,8 +38,8 @@ class Decode {
     const BlockPool::Sequence* held = nullptr;  // with room for the token
   };
   // Writes the keys and values of the rows and returns their logits, [rows or more, vocab] in f32, valid until the next
-  // call. Returns nullopt, without an effect, if such a step costs more than it saves, or if the adapters have
-  // different shapes.
+  // call. Returns nullopt if such a step costs more than it saves, if the adapters have different shapes, or if there
+  // is no memory for it. Then an ordinary step writes the same keys and values.
   std::optional<at::Tensor> step(std::span<const Row> rows);
 
   // Returns why captures are no longer used; empty: they are used.
@@ -80,18 +81,27 @@ class Decode {
   bool fit_keys(std::span<const Row> rows, Shape& shape) const;
   LoraSlots* slots_for(const Adapter& example, int64_t count);  // null: they would be too large
   Step& step_of(const Shape& shape);
+  int64_t logits_bytes(const Shape& shape) const;
+  void make_room_for(const Shape& shape);
   void fill(Step& step, std::span<const Row> rows, const std::vector<Slot>& slots);
   at::Tensor compute(const Step& step) const;
-  // Computes the step, captures it, replays it, and compares the results. Returns the computed result.
+  // Computes the step, captures it, replays it, and compares the results. Returns the computed result. The step is
+  // forgotten if it cannot be captured.
   at::Tensor capture(Step& step);
+  // Forgets what is not captured. For some steps no further shape is.
+  void defer_captures();
+  std::optional<at::Tensor> step_if_memory(std::span<const Row> rows);
 
   Transformer& transformer_;
   KvCache& cache_;
+  const int64_t keys_max_;
   MakeGraphCapture make_graph_capture_;
   std::list<std::unique_ptr<LoraSlots>> slots_;
   int64_t slot_bytes_ = 0;
   int64_t slot_bytes_max_ = 0;
   std::list<Step> steps_;  // most recently used first
+  int64_t logits_bytes_max_ = 0;
+  int until_capture_ = 0;  // steps in which nothing is captured
   std::string problem_;
 };
 

@@ -20,7 +20,7 @@ struct TorchOptions {
   int threads = 0;             // of libtorch on the CPU; 0: its default
   WeightsDtype weights_dtype = WeightsDtype::kAuto;
   // Type of activations and of the KV cache. kAuto: bf16 on a GPU with bf16 weights, else f32. The residual stream,
-  // norms, softmax and adapters are f32 in any case.
+  // norms, softmax and adapters are f32 in any case; with bf16, products read a copy of the adapters in bf16.
   WeightsDtype activations = WeightsDtype::kAuto;
   int64_t kv_bytes_max = 0;  // as in NativeOptions; allocated whole at start
   // If set, it returns kv_bytes_max; called once the weights are on the device.
@@ -31,6 +31,11 @@ struct TorchOptions {
   // Limit of the activations of a training pass in bytes. Above it blocks keep only their input, and the backward pass
   // recomputes the rest. 0: a quarter of the memory that weights and KV cache leave free on a GPU, 2 GiB on a CPU.
   int64_t activation_bytes_max = 0;
+  // Limit of the keys and values that attention gathers for a layer of a decode step, in bytes. A step with more is
+  // divided, and reads the weights once for each part; a single sequence is never divided. Samples of one prompt share
+  // its blocks in the cache, but each gathers them. 0: a sixteenth of the memory that weights and KV cache leave free
+  // on a GPU, at least 256 MiB.
+  int64_t gathered_bytes_max = 0;
 };
 
 // Reads the model directory. Returns the errors of make_native_engine(), and kInvalidArgument for a device that does

@@ -3,11 +3,13 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include <gtest/gtest.h>
 
 #include "base/testing/temp_dir.h"
 #include "engine/init_model.h"
+#include "engine/torch/tests/memory_runs_out.h"
 #include "engine/torch/torch_engine.h"
 
 namespace tuft::engine {
@@ -201,6 +203,43 @@ TEST_P(DecodeTest, StepWithoutFixedShapeIsOrdinary) {
   const int64_t before = torch_captured_steps(*captured_);
   ASSERT_TRUE(captured_->decoding().step({&feed, 1}, for_each_row([](size_t, int, std::span<const float>) {})).ok());
   EXPECT_EQ(torch_captured_steps(*captured_), before);
+}
+
+TEST_P(DecodeTest, ContextsThatAreTooLongTogetherThenTheStepIsDivided) {
+  TorchOptions with = options(true, kKvBytes);
+  with.gathered_bytes_max = 4096;  // 32 positions in f32, 64 in bf16
+  captured_ = make_torch_engine(directory_ / "model", with).value();
+  create("a", adapter(4, 1));
+  create("b", adapter(4, 2));
+  for (const auto& [name, length] : {std::pair("a", 12), {"b", 9}, {"", 100}, {"a", 3}, {"b", 30}, {"", 5}}) {
+    open(name, length);
+  }
+  for (int32_t token = 1; token < 4; ++token) expect_same({0, 1, 2, 3, 4, 5}, token, false);
+  expect_same({2}, 4, false);
+}
+
+TEST_P(DecodeTest, MemoryRunsOutAnywhereThenTheStepIsOrdinary) {
+  if (std::string(GetParam().device) != "cpu") GTEST_SKIP() << "only the memory of the CPU can be taken away";
+  int failures = 0;
+  for (bool again = true; again; ++failures) {
+    captured_ = make_torch_engine(directory_ / "model", options(true, kKvBytes)).value();
+    plain_ = make_torch_engine(directory_ / "model", options(false, kKvBytes)).value();
+    sequences_.clear();
+    create("a", adapter(4, 1));
+    open("a", 9);
+    open("a", 70);
+    const Logits want = step(0, {0, 1}, 5);
+    std::optional<MemoryRunsOut> memory(failures);
+    const Logits got = step(1, {0, 1}, 5);
+    again = memory->happened();
+    memory.reset();
+    for (size_t i = 0; i < want.size(); ++i) {
+      ASSERT_EQ(got[i].size(), want[i].size());
+      for (size_t j = 0; j < want[i].size(); ++j) ASSERT_NEAR(got[i][j], want[i][j], GetParam().error) << failures;
+    }
+    expect_same({1, 0}, 6, !again);  // and no further step of a shape that is not captured is captured
+  }
+  EXPECT_GT(failures, 100);
 }
 
 TEST_P(DecodeTest, WithoutALimitOfTheCacheThenOrdinarySteps) {

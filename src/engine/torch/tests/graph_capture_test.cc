@@ -14,6 +14,8 @@
 namespace tuft::engine::torch {
 namespace {
 
+constexpr int64_t kKeysMax = 1 << 20;
+
 class FailingCapture final : public GraphCapture {
  public:
   void capture(std::function<void()> /*work*/) override { throw std::runtime_error("cannot capture\nat address 7"); }
@@ -72,7 +74,7 @@ class GraphCaptureTest : public ::testing::Test {
   }
   void expect_one_ordinary_step_and_no_more(Decode& decode) {
     const c10::NoGradGuard no_graph;
-    Decode good(*transformer_, *cache_, make_graph_capture);
+    Decode good(*transformer_, *cache_, kKeysMax, make_graph_capture);
     const at::Tensor want = step(good)->clone();
     const at::Tensor keys = keys_and_values();
     const auto first = step(decode);
@@ -94,7 +96,7 @@ class GraphCaptureTest : public ::testing::Test {
 };
 
 TEST_F(GraphCaptureTest, CaptureFailsThenTheStepIsRightAndLaterOnesAreOrdinary) {
-  Decode decode(*transformer_, *cache_,
+  Decode decode(*transformer_, *cache_, kKeysMax,
                 [](const Placement&, const GraphCapture*) { return std::make_unique<FailingCapture>(); });
   expect_one_ordinary_step_and_no_more(decode);
   EXPECT_EQ(decode.problem(), "cannot capture");
@@ -102,11 +104,38 @@ TEST_F(GraphCaptureTest, CaptureFailsThenTheStepIsRightAndLaterOnesAreOrdinary) 
 
 TEST_F(GraphCaptureTest, CaptureIsWrongThenTheStepIsRightAndLaterOnesAreOrdinary) {
   for (const at::Tensor& norm : norms_) {
-    Decode decode(*transformer_, *cache_,
+    Decode decode(*transformer_, *cache_, kKeysMax,
                   [&norm](const Placement&, const GraphCapture*) { return std::make_unique<WrongCapture>(norm); });
     expect_one_ordinary_step_and_no_more(decode);
     EXPECT_EQ(decode.problem(), "its results differ from those of single operations");
   }
+}
+
+TEST_F(GraphCaptureTest, NoMemoryForACaptureThenItIsTriedAgainAThousandStepsLater) {
+  const c10::NoGradGuard no_graph;
+  bool has_memory = false;
+  Decode decode(*transformer_, *cache_, kKeysMax, [&](const Placement& placement, const GraphCapture* sibling) {
+    if (!has_memory) throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, "no memory is left");
+    return make_graph_capture(placement, sibling);
+  });
+  Decode good(*transformer_, *cache_, kKeysMax, make_graph_capture);
+  const at::Tensor want = step(good)->clone();
+  const auto first = step(decode);
+  ASSERT_TRUE(first.has_value());
+  EXPECT_TRUE(first->equal(want));
+  EXPECT_EQ(decode.problem(), "");
+  has_memory = true;
+  int ordinary = 0;
+  std::optional<at::Tensor> later;
+  while (!(later = step(decode)) && ordinary < 2000) ++ordinary;
+  EXPECT_EQ(ordinary, 999);
+  EXPECT_TRUE(later->equal(want));
+  EXPECT_TRUE(step(decode)->equal(want)) << "played";
+}
+
+TEST_F(GraphCaptureTest, MoreKeysThanMayBeGatheredThenAnOrdinaryStep) {
+  Decode decode(*transformer_, *cache_, 63, make_graph_capture);
+  EXPECT_FALSE(step(decode).has_value()) << "a block has 64";
 }
 
 }  // namespace

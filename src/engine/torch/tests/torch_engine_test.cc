@@ -3,47 +3,18 @@
 #include "engine/torch/torch_engine.h"
 
 #include <cmath>
-#include <cstring>
-#include <new>
 #include <optional>
 #include <utility>
 
-#include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "base/testing/temp_dir.h"
 #include "engine/init_model.h"
+#include "engine/torch/tests/memory_runs_out.h"
 
 namespace tuft::engine {
 namespace {
-
-// While it exists, libtorch gets memory `count` times, and once none.
-class MemoryRunsOut final : public c10::Allocator {
- public:
-  explicit MemoryRunsOut(int count) : left_(count) { c10::SetCPUAllocator(this, kPriority); }
-  ~MemoryRunsOut() override { c10::SetCPUAllocator(&all_, kPriority); }
-  MemoryRunsOut(const MemoryRunsOut&) = delete;
-  MemoryRunsOut& operator=(const MemoryRunsOut&) = delete;
-  bool happened() const { return left_ < 0; }
-
-#if TUFT_TORCH_VERSION >= 20300
-  c10::DataPtr allocate(size_t bytes) override { return take(bytes); }
-  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
-#else
-  c10::DataPtr allocate(size_t bytes) const override { return take(bytes); }
-#endif
-
- private:
-  c10::DataPtr take(size_t bytes) const {
-    if (left_-- == 0) throw std::bad_alloc();
-    return all_.allocate(bytes);
-  }
-
-  static constexpr uint8_t kPriority = 1;
-  c10::Allocator& all_ = *c10::GetDefaultCPUAllocator();
-  mutable int left_;
-};
 
 class TorchEngineTest : public ::testing::Test {
  protected:
@@ -90,6 +61,15 @@ class TorchEngineTest : public ::testing::Test {
     std::vector<float> all;
     const auto tensors = engine.adapters().gradients(id_).value();
     for (const LoraTensor& tensor : tensors) {
+      all.insert(all.end(), tensor.a.begin(), tensor.a.end());
+      all.insert(all.end(), tensor.b.begin(), tensor.b.end());
+    }
+    return all;
+  }
+  std::vector<float> weights(Engine& engine) {
+    std::vector<float> all;
+    const AdapterState state = engine.adapters().export_state(id_, false).value();
+    for (const LoraTensor& tensor : state.tensors) {
       all.insert(all.end(), tensor.a.begin(), tensor.a.end());
       all.insert(all.end(), tensor.b.begin(), tensor.b.end());
     }
@@ -157,14 +137,17 @@ TEST_F(TorchEngineTest, MemoryRunsOutAnywhereThenThePassAndTheStepCanBeRepeated)
   }
   EXPECT_GT(failures, 100);
   EXPECT_LT(distance(gradients(*engine), gradients(*kept)), 1e-5);
-  for (int failures_of_step = 0;; ++failures_of_step) {
-    std::optional<MemoryRunsOut> memory(failures_of_step);
-    const auto report = engine->training().optim_step(id_, {});
-    if (memory->happened()) continue;
-    memory.reset();
-    ASSERT_TRUE(report.ok()) << report.error().message;
-    break;
+  const std::vector<float> before = weights(*engine);
+  for (int failures_of_step = 0; engine->adapters().export_state(id_, true).value().moments.step == 0;
+       ++failures_of_step) {
+    EXPECT_EQ(weights(*engine), before) << "a step that failed has changed them";
+    const MemoryRunsOut memory(failures_of_step);
+    const auto report = engine->training().optim_step(id_, {.grad_clip_norm = 0.01});
+    ASSERT_TRUE(report.ok() || memory.happened()) << report.error().message;
   }
+  ASSERT_EQ(kept->training().optim_step(id_, {.grad_clip_norm = 0.01}).value().step, 1);
+  EXPECT_EQ(engine->adapters().export_state(id_, true).value().moments.step, 1);
+  EXPECT_LT(distance(weights(*engine), weights(*kept)), 1e-4);
 }
 
 // Uses the types of a GPU on the CPU.
