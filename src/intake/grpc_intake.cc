@@ -47,8 +47,11 @@ std::string_view key_of(const grpc::GenericCallbackServerContext& context) {
   return header(context, "x-api-key");
 }
 
-// Senders of OTLP repeat what failed with UNAVAILABLE; what cannot succeed must not have it.
+// Senders of OTLP repeat what failed with UNAVAILABLE; what cannot succeed soon must not have it.
 grpc::StatusCode code_of(const Error& error) {
+  if (error.reason == control::kIntakeRate || error.reason == control::kIntakeQueueFull) {
+    return grpc::StatusCode::UNAVAILABLE;
+  }
   switch (error.code) {
     case ErrorCode::kUnauthenticated:
     case ErrorCode::kPermissionDenied:
@@ -102,7 +105,7 @@ class Call final : public grpc::ServerGenericBidiReactor {
   Result<std::string> decompressed(std::string message) {
     TUFT_TRY(intake_.may_send(user_, signal_));
     Result<std::string> request = inflated(std::move(message), static_cast<size_t>(intake_.body_bytes_max()));
-    if (!request.ok()) intake_.charge_refused(user_, control::kIntakeBytesMax);
+    if (!request.ok()) intake_.charge_refused(user_, intake_.body_bytes_max());
     return request;
   }
   void fail(const Error& error) { Finish({code_of(error), error.message}); }

@@ -145,7 +145,7 @@ Status Intake::check(const OfUser& own, const Cost& cost) {
   }
   if (own.bytes < cost.bytes || own.records < cost.records) {
     return over_limit("you send more than the intake takes: 1 MiB and 5000 records a second; try again later",
-                      "intake_rate");
+                      std::string(kIntakeRate));
   }
   return {};
 }
@@ -197,19 +197,27 @@ Result<telemetry_store::Rejections> Intake::keep(const UserId& user, IntakeSigna
   }
   const auto records = count_records(signal, request);
   if (!records) return invalid_argument("the body is no such export request of OTLP", "invalid_otlp");
+  const auto give_up = [&](Error why) {
+    give_back(user, cost);
+    charge_refused(user, bytes / kRefusedPart);
+    return why;
+  };
+  if (static_cast<double>(*records) > kRecordsBurst) {
+    return give_up({ErrorCode::kPayloadTooLarge,
+                    "the request has " + std::to_string(*records) + " records; send at most " +
+                        std::to_string(static_cast<int>(kRecordsBurst)) + " in one",
+                    "too_many_records"});
+  }
   const auto filling = static_cast<double>(std::max<int64_t>(*records * kRecordBytesMin - bytes, 0));
-  TUFT_TRY(charge(user, {.bytes = filling, .records = static_cast<double>(*records), .share = filling}));
+  const Cost rest{.bytes = filling, .records = static_cast<double>(*records), .share = filling};
+  if (Status status = charge(user, rest); !status.ok()) return give_up(std::move(status).error());
+  cost = {.bytes = cost.bytes + rest.bytes, .records = rest.records, .share = cost.share + rest.share};
   telemetry_store::Rejections rejections = rejections_of(signal, request);
   if (queue(user, signal, std::move(request))) return rejections;
-  cost.bytes += filling;
-  cost.share += filling;
-  cost.records = static_cast<double>(*records);
-  give_back(user, cost);
-  charge_refused(user, bytes / kRefusedPart);
-  return over_limit(
+  return give_up(over_limit(
       "what was sent before still waits for the telemetry store, whose queue has no room for this request; try again "
       "in a moment, or send less at once",
-      "intake_queue_full");
+      std::string(kIntakeQueueFull)));
 }
 
 bool Intake::queue(const UserId& user, IntakeSignal signal, std::string request) {

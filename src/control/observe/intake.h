@@ -21,6 +21,10 @@ namespace tuft::control {
 // Intake::body_bytes_max().
 inline constexpr int64_t kIntakeBytesMax = 4 << 20;
 
+// The reasons of refusals after which the same request may be taken a moment later.
+inline constexpr std::string_view kIntakeRate = "intake_rate";
+inline constexpr std::string_view kIntakeQueueFull = "intake_queue_full";
+
 using IntakeSignal = telemetry::internal::Signal;
 
 // Takes encoded Export{Trace,Logs,Metrics}ServiceRequests. All that a request holds belongs to its user, whatever it
@@ -43,9 +47,10 @@ class Intake {
   // that says what is not. For what series the store has no place is known only later: the answer to the next request
   // with metrics says it of the ones before, as a warning, that is with a text and without a number.
   //
-  // Returns kUnavailable without a store, kPayloadTooLarge, kInvalidArgument if it is not such a message, and
-  // kResourceExhausted, naming the limit, if the user has sent too much, or if what they have sent before still waits
-  // in the store's queue ("intake_queue_full"). Then nothing is kept of it.
+  // Returns kUnavailable without a store, kPayloadTooLarge, also for more records than may come at once,
+  // kInvalidArgument if it is not such a message, and kResourceExhausted, naming the limit, if the user has sent too
+  // much (kIntakeRate, "intake_share"), or if what they have sent before still waits in the store's queue
+  // (kIntakeQueueFull). Then nothing is kept of it.
   Result<std::string> take(const UserId& user, IntakeSignal signal, std::string request);
   // Returns the size of the longest request that take() takes. It depends on telemetry.store.memory_bytes_max.
   int64_t body_bytes_max() const;

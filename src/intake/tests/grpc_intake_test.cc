@@ -93,13 +93,15 @@ TEST_F(GrpcIntakeTest, StrangersThenRefusedBeforeTheirMessageIsRead) {
   EXPECT_TRUE(store_.added().empty());
 }
 
-TEST_F(GrpcIntakeTest, TooMuchThenResourceExhausted) {
+// Senders repeat what failed with UNAVAILABLE, and drop the rest.
+TEST_F(GrpcIntakeTest, TooMuchAtOnceThenResourceExhaustedAndTooMuchASecondThenUnavailable) {
   EXPECT_EQ(send(spans(1, 5 << 20)).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << "a message";
   // A small message that is large without its compression.
   EXPECT_FALSE(send(spans(1, 5 << 20), "x-api-key", "tml-alice", GRPC_COMPRESS_GZIP).ok());
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(send(spans(5'000)).ok());
+  EXPECT_EQ(send(spans(20'001)).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   const grpc::Status refused = send(spans(20'000));
-  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_NE(refused.error_message().find("5000 records a second"), std::string::npos);
 }
 
@@ -143,10 +145,10 @@ TEST_F(GrpcIntakeTest, SomeIsNotKeptThenTheAnswerSaysSo) {
   EXPECT_EQ(of_metrics.partial_success().rejected_data_points(), 1);
 }
 
-TEST_F(GrpcIntakeTest, QueueIsFullThenResourceExhausted) {
+TEST_F(GrpcIntakeTest, QueueIsFullThenUnavailable) {
   store_.has_room = false;
   const grpc::Status refused = send(spans(1));
-  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_NE(refused.error_message().find("queue"), std::string::npos) << refused.error_message();
   EXPECT_TRUE(store_.added().empty());
 }
@@ -154,7 +156,7 @@ TEST_F(GrpcIntakeTest, QueueIsFullThenResourceExhausted) {
 TEST_F(GrpcIntakeTest, NothingMayBeSentThenRefusedWithoutAMessage) {
   intake_.charge_refused(control::UserId("alice"), int64_t{100} << 20);
   const grpc::Status refused = send(ExportTraceServiceRequest());
-  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_NE(refused.error_message().find("1 MiB"), std::string::npos) << refused.error_message();
 }
 

@@ -116,6 +116,31 @@ TEST_F(IntakeTest, ManyRecordsThenOneUserWaitsAndAnotherDoesNot) {
   EXPECT_TRUE(send(alice, spans(2000)).ok());
 }
 
+TEST_F(IntakeTest, MoreRecordsThanMayComeAtOnceThenRefusedForGoodAndHardlyCharged) {
+  const std::string many = spans(20'001);
+  for (int i = 0; i < 40; ++i) {
+    const Error refused = refusal(alice, IntakeSignal::kTraces, many);
+    EXPECT_EQ(refused.code, ErrorCode::kPayloadTooLarge) << "no sender repeats it";
+    ASSERT_EQ(refused.reason, "too_many_records");
+    EXPECT_NE(refused.message.find("at most 20000"), std::string::npos) << refused.message;
+    clock_.advance(kSecond);
+  }
+  EXPECT_TRUE(store_.added().empty());
+  EXPECT_TRUE(send(alice, spans(20'000)).ok());
+}
+
+// What is kept is 51 MB of a share of 64 MiB, what is refused 88 MB.
+TEST_F(IntakeTest, RefusedForTheRateThenNoPartOfTheShareIsTaken) {
+  const std::string large = spans(20'000, 100);
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_TRUE(send(alice, spans(10'000)).ok()) << i;
+    ASSERT_EQ(refusal(alice, IntakeSignal::kTraces, large).reason, "intake_rate") << i;
+    clock_.advance(3 * kSecond);
+  }
+  clock_.advance(3 * kSecond);
+  EXPECT_TRUE(send(alice, large).ok());
+}
+
 TEST_F(IntakeTest, AShareOfTheDiskIsSentThenTheRestWaitsForItsAge) {
   const std::string large = spans(1, 3 << 20);
   int taken = 0;
