@@ -39,7 +39,7 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr Nanos kTickInterval = 500 * kMillisecond;
-constexpr int kWorkThreads = 3;
+constexpr int kWorkThreads = 3;  // of each pool
 // Costs are bytes of a datum. A user may let as much wait as four bodies of the default limits.request_body_bytes_max.
 constexpr control::TenantBounds kWorkBounds = {
     .quantum = 512 << 10, .user_max = int64_t{256} << 20, .all_max = int64_t{2} << 30};
@@ -83,8 +83,8 @@ class BeastServer final : public Server {
         work_(std::make_shared<control::WorkPool>(kWorkThreads, kWorkBounds)),
         openai_(control.generation(), system_clock(), work_),
         console_([this](std::string_view key) { return dispatcher_.control()->authenticate(key); }, system_clock()),
-        dispatcher_(control, options_.limits, options_.metrics, options_.routes, openai_, *work_, options_.public_url,
-                    options_.console ? &console_ : nullptr, options_.standby),
+        dispatcher_(control, options_.limits, options_.metrics, options_.routes, openai_, {*work_, queries_},
+                    options_.public_url, options_.console ? &console_ : nullptr, options_.standby),
         connections_(options_.limits),
         metrics_page_(std::make_shared<MetricsPage>()) {
     bind_http_series();
@@ -99,6 +99,7 @@ class BeastServer final : public Server {
   }
   ~BeastServer() override {
     work_->stop();
+    queries_.stop();
     if (!options_.is_first) return;
     metrics::http().connections.set_callback({});
     metrics::http().receiving_bytes.set_callback({});
@@ -125,6 +126,7 @@ class BeastServer final : public Server {
 
   const Options options_;
   const std::shared_ptr<control::WorkPool> work_;
+  control::WorkPool queries_{kWorkThreads, kWorkBounds};
   openai::Service openai_;
   ConsoleSessions console_;
   Dispatcher dispatcher_;
@@ -291,6 +293,7 @@ void BeastServer::wind_down(IoThread& thread, Nanos grace) {
     if (thread.connections.empty()) return;
     if (system_clock().monotonic() >= end) {
       work_->close();  // what still waits there is brief from now on
+      queries_.close();
       for (HttpConnection* connection : thread.connections) connection->abort();
     }
     thread.tick.expires_after(std::chrono::milliseconds(10));

@@ -37,12 +37,12 @@ Error refused_key(const Error& error, ErrorShape shape) {
 }  // namespace
 
 Dispatcher::Dispatcher(control::ControlPlane& control, const config::Limits& limits, MetricsAccess metrics,
-                       std::span<const Route> routes, openai::Service& openai, control::WorkPool& work,
+                       std::span<const Route> routes, openai::Service& openai, WorkPools pools,
                        std::string_view public_url, ConsoleSessions* console, AskStandby standby)
     : control_(std::shared_ptr<void>(), &control),  // not owned
       limits_(limits),
       openai_(openai),
-      work_(work),
+      pools_(pools),
       public_url_(public_url),
       console_(console),
       standby_(std::move(standby)),
@@ -152,7 +152,7 @@ BodyLimit Dispatcher::body_limit_of(const Route& route) const {
 }
 
 bool Dispatcher::is_work(const Exchange& exchange, const Route& route) {
-  if (route.is_work) return true;
+  if (route.threads != Threads::kIo) return true;
   if (route.body_bytes_max <= kSmallBody) return false;
   return static_cast<int64_t>(exchange.body.size()) > kSmallBody || is_compressed(exchange.headers.content_encoding);
 }
@@ -272,8 +272,8 @@ class BodyWork : public std::enable_shared_from_this<BodyWork> {
 void Dispatcher::handle_as_work(Exchange& exchange, const Route& route,
                                 std::function<void(Result<Answer>)> done) const {
   const auto work = std::make_shared<BodyWork>(
-      work_, exchange, route, body_limit_of(route), [this, &exchange, &route] { return call_handler(exchange, route); },
-      std::move(done));
+      route.threads == Threads::kQuery ? pools_.queries : pools_.work, exchange, route, body_limit_of(route),
+      [this, &exchange, &route] { return call_handler(exchange, route); }, std::move(done));
   work->start();
 }
 

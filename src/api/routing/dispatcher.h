@@ -48,12 +48,18 @@ struct Admission {
   std::optional<RefusedKey> refused_key;
 };
 
+// The threads of Threads::kWork and of Threads::kQuery.
+struct WorkPools {
+  control::WorkPool& work;
+  control::WorkPool& queries;
+};
+
 // Thread-safe. The objects and the text that it refers to must outlive it.
 class Dispatcher {
  public:
   Dispatcher(control::ControlPlane& control, const config::Limits& limits, MetricsAccess metrics,
-             std::span<const Route> routes, openai::Service& openai, control::WorkPool& work,
-             std::string_view public_url, ConsoleSessions* console = nullptr, AskStandby standby = {});
+             std::span<const Route> routes, openai::Service& openai, WorkPools pools, std::string_view public_url,
+             ConsoleSessions* console = nullptr, AskStandby standby = {});
 
   Admission admit(const RequestHead& head) const;
   // Returns true if the request may take too long for an I/O thread: long answers, large bodies, and compressed ones
@@ -61,8 +67,8 @@ class Dispatcher {
   static bool is_work(const Exchange& exchange, const Route& route);
   // Removes the content encoding of the body and calls the route's handler. An exception becomes kInternal.
   Result<Answer> handle(Exchange& exchange, const Route& route) const;
-  // Does the same on a work thread, in the user's turns, and then calls `done`, once, on any thread. `exchange` must
-  // live until then. kResourceExhausted if too much work waits.
+  // Does the same on a thread of a pool, in the user's turns, and then calls `done`, once, on any thread. `exchange`
+  // must live until then. kResourceExhausted if too much work waits.
   void handle_as_work(Exchange& exchange, const Route& route, std::function<void(Result<Answer>)> done) const;
   // Makes the response of a request that waited for a future.
   Result<Response> finish(Exchange& exchange, const AwaitFuture& wait, Result<control::FutureSnapshot> snapshot) const;
@@ -77,7 +83,7 @@ class Dispatcher {
   bool stands_by() const { return standby_ != nullptr; }
   const config::Limits& limits() const { return limits_; }
   openai::Service& openai() const { return openai_; }
-  control::WorkPool& work() const { return work_; }
+  control::WorkPool& work() const { return pools_.work; }
   std::string_view public_url() const { return public_url_; }
   ConsoleSessions* console() const { return console_; }  // null: there is no console
 
@@ -91,7 +97,7 @@ class Dispatcher {
   std::shared_ptr<control::ControlPlane> control_ TUFT_GUARDED_BY(control_mutex_);
   const config::Limits& limits_;
   openai::Service& openai_;
-  control::WorkPool& work_;
+  const WorkPools pools_;
   const std::string_view public_url_;
   ConsoleSessions* const console_;
   const AskStandby standby_;

@@ -88,7 +88,8 @@ void bind_http_series() {
   for (const std::string_view reason :
        {"auth", "media", "body_too_large", "overloaded", "address_overloaded", "receiving_overloaded",
         "user_receiving_overloaded", "sending_overloaded", "user_sending_overloaded", "work_overloaded",
-        "heads_overloaded", "repeated_header", "malformed", "header_too_large", "timeout", "tls_handshake"}) {
+        "heads_overloaded", "repeated_header", "intake", "standby", "malformed", "header_too_large", "timeout",
+        "tls_handshake"}) {
     metrics::http().rejected.with({{"reason", reason}});
   }
   for (const std::string_view reason : {"http", "header", "json", "protobuf"}) {

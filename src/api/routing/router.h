@@ -31,6 +31,11 @@ enum class Tracing : uint8_t { kAlways, kNever, kWhenDelivered, kSome };
 // with gzip, too.
 enum class Accepts : uint8_t { kAnything, kJsonOrProtobuf, kOtlp };
 
+// kIo: for what is brief; route_cost_test.cc says of each route why it is. kWork: the cost grows with what a user has,
+// so users take turns. kQuery: turns too, on threads of their own, since a query of the telemetry store may take
+// seconds.
+enum class Threads : uint8_t { kIo, kWork, kQuery };
+
 // The size of a route's body, as received and after decompression.
 inline constexpr int64_t kSmallBody = 64 << 10;
 inline constexpr int64_t kLargeBody = std::numeric_limits<int64_t>::max();  // limits.request_body_bytes_max alone
@@ -45,10 +50,8 @@ struct Route {
   Tracing tracing = Tracing::kAlways;
   Accepts accepts = Accepts::kAnything;
   int64_t body_bytes_max = kSmallBody;  // limits.request_body_bytes_max applies, too
-  // The cost grows with what a user has, so the handler runs on a work thread, in the user's turns. Those of other
-  // routes run on I/O threads; route_cost_test.cc says of each why it is brief.
-  bool is_work = false;
-  bool durable = false;  // the answer waits until the state that it reports is stored durably
+  Threads threads = Threads::kIo;       // that call the handler
+  bool durable = false;                 // the answer waits until the state that it reports is stored durably
   ErrorShape errors = ErrorShape::kDetail;
   bool of_console = false;  // there only if the console is
   bool is_shared = false;   // the answer may be some seconds old: see shared_answers.h

@@ -2,6 +2,7 @@
 // operator.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,8 @@ class FakeObserver final : public control::Observer {
   using UserId = control::UserId;
   static constexpr const char* kTrace = "0123456789abcdef0123456789abcdef";
   static constexpr const char* kRun = "s1:train:0";
+
+  std::function<void()> on_traces;  // called by traces(). To be set before the server starts
 
   // What was asked last.
   telemetry_store::Filter filter() const TUFT_EXCLUDES(mutex_) {
@@ -51,6 +54,7 @@ class FakeObserver final : public control::Observer {
 
   Result<telemetry_store::TracePage> traces(const UserId& user, const telemetry_store::Filter& filter,
                                             const telemetry_store::PageOf& page) const override {
+    if (on_traces) on_traces();
     note(filter);
     telemetry_store::TracePage found;
     if (!sees(user)) return found;

@@ -64,7 +64,7 @@ TEST_F(Observe, NoRouteAnswersWithoutAKeyOrToAnUnknownParameter) {
     const Reply unknown = call("GET", path + "?nonsense=1");
     EXPECT_TRUE(unknown.status == 422 || unknown.status == 400) << path << ": " << unknown.status;
     EXPECT_THAT(unknown.body, HasSubstr("nonsense")) << path;
-    EXPECT_TRUE(route.is_work) << path;
+    EXPECT_EQ(route.threads, Threads::kQuery) << path;
   }
   EXPECT_GE(count, 19U);
 }

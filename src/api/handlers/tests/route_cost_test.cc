@@ -104,10 +104,10 @@ TEST(RouteCost, ARouteIsWorkOrSaysWhyItIsBrief) {
   }
   std::set<std::string> on_io_threads;
   for (const Route& route : all_routes()) {
-    if (!route.is_work) on_io_threads.insert(name_of(route.method, route.pattern));
+    if (route.threads == Threads::kIo) on_io_threads.insert(name_of(route.method, route.pattern));
   }
   for (const std::string& route : on_io_threads) {
-    EXPECT_TRUE(brief.contains(route)) << route << " runs on an I/O thread: set is_work in routes.cc, or say in kBrief "
+    EXPECT_TRUE(brief.contains(route)) << route << " runs on an I/O thread: set threads in routes.cc, or say in kBrief "
                                        << "why its cost does not grow with what a user has";
   }
   for (const std::string& listed : brief) {
@@ -118,7 +118,7 @@ TEST(RouteCost, ARouteIsWorkOrSaysWhyItIsBrief) {
 // Work threads take turns between users, and users have a limit each: strangers are not told apart.
 TEST(RouteCost, WorkHasAUser) {
   for (const Route& route : all_routes()) {
-    if (!route.is_work) continue;
+    if (route.threads == Threads::kIo) continue;
     EXPECT_TRUE(route.access == Access::kKey || route.access == Access::kBearer) << route.pattern;
   }
 }

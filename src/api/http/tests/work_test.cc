@@ -1,7 +1,10 @@
 // Tests of large bodies and answers: work threads, what a body may cost, and answers in pieces.
+#include <atomic>
 #include <functional>
 #include <future>
+#include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "api/json/json_reader.h"
@@ -85,6 +88,29 @@ TEST_F(Work, LongListsAndEndingsHoldNobodyUp) {
     gate.release();
     EXPECT_EQ(slow.read_reply().status, 200) << one.path;
   }
+}
+
+// A query of the telemetry store may take two seconds.
+TEST_F(Work, QueriesOfTheTelemetryHoldNothingElseUp) {
+  std::promise<void> answers;
+  const std::shared_future<void> may_answer(answers.get_future());
+  std::atomic<int> asked = 0;
+  control.fake_observer.on_traces = [&] {
+    ++asked;
+    may_answer.wait();
+  };
+  start();
+  std::vector<std::unique_ptr<TestClient>> slow;
+  for (const char* key : {"tml-alice", "tml-alice", "tml-bob", "tml-bob"}) {
+    slow.push_back(std::make_unique<TestClient>(server->port()));
+    slow.back()->send(request_text("GET", "/api/v1/observe/traces", "", {{"X-API-Key", key}}));
+  }
+  while (asked < 3) std::this_thread::yield();  // all threads for queries
+  EXPECT_EQ(call("POST", "/api/v1/create_session", "{}").status, 200);
+  EXPECT_EQ(call("GET", "/api/v1/sessions").status, 200);
+  EXPECT_EQ(call("POST", "/api/v1/forward_backward", pass_of(100'000), kProtobufHeaders).status, 200);
+  answers.set_value();
+  for (const auto& client : slow) EXPECT_EQ(client->read_reply().status, 200);
 }
 
 TEST_F(Work, AServerThatStopsWaitsForItsWorkThreads) {
