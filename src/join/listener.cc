@@ -7,6 +7,8 @@
 #include <list>
 #include <optional>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -84,8 +86,14 @@ struct Joiner {
   TlsStream stream;
   std::string address;
   uint64_t address_group = 0;
+  bool is_accepted = false;  // it has shown its token or certificate
   bool is_crowded_out = false;
 };
+
+// Returns the /48 network of an IPv6 address, the smallest that sites get, and the /16 network of an IPv4 address.
+uint64_t network_of(uint64_t address_group) {
+  return address_group >> 16;
+}
 
 class ListenerImpl final : public Listener {
  public:
@@ -161,19 +169,36 @@ class ListenerImpl final : public Listener {
         [this, joiner](const std::exception_ptr&) { joining_.erase(joiner); });
   }
 
-  // If all places are taken, the oldest connection loses its own: a worker needs its place only for moments, so whoever
-  // holds places cannot keep it out.
+  // If all places are taken, a stranger loses its own: of the network that has most of them the address that has most,
+  // and of its connections the oldest. A worker needs its place only for moments, so whoever holds places cannot keep
+  // it out, nor whoever takes them again and again from one network.
   bool make_room() {
     const int places = std::min(kJoiningMax, options_.connections_max - joined_);
     if (places <= 0) return false;
     if (joining_.size() < static_cast<size_t>(places)) return true;
-    const auto oldest = std::find_if(joining_.begin(), joining_.end(), [](const Joiner& joiner) {
-      return joiner.stream.next_layer().is_open();  // else it is about to end
-    });
-    if (oldest == joining_.end()) return false;
-    oldest->is_crowded_out = true;
+    const auto may_lose = [](const Joiner& joiner) {
+      return !joiner.is_accepted && joiner.stream.next_layer().is_open();  // else it is about to end
+    };
+    std::unordered_map<uint64_t, int> of_network;  // the number of places
+    std::unordered_map<uint64_t, int> of_address;
+    for (const Joiner& joiner : joining_) {
+      if (!may_lose(joiner)) continue;
+      ++of_network[network_of(joiner.address_group)];
+      ++of_address[joiner.address_group];
+    }
+    Joiner* loser = nullptr;
+    std::pair<int, int> most;
+    for (Joiner& joiner : joining_) {
+      if (!may_lose(joiner)) continue;
+      const std::pair taken(of_network[network_of(joiner.address_group)], of_address[joiner.address_group]);
+      if (taken <= most) continue;
+      loser = &joiner;
+      most = taken;
+    }
+    if (loser == nullptr) return false;
+    loser->is_crowded_out = true;
     error_code ignored;
-    oldest->stream.next_layer().close(ignored);
+    loser->stream.next_layer().close(ignored);
     return true;
   }
 
@@ -199,6 +224,7 @@ class ListenerImpl final : public Listener {
       failed(joiner, "token");
       co_return co_await refuse(stream, "the token is wrong; it must be that of the server's join.token_file");
     }
+    joiner.is_accepted = true;
     begun_.take_back(joiner.address_group);
     request.clear_token();
     worker::v1::JoinResponse response = host_.admit(request, joiner.address);

@@ -124,6 +124,33 @@ TEST_F(JoinLimits, SilentConnectionsGiveWayTheOldestFirst) {
   for (size_t i = 1; i < silent.size(); ++i) EXPECT_FALSE(silent[i].readable(0)) << i;
 }
 
+TEST_F(JoinLimits, TheNetworkWithMostConnectionsGivesWayAndInItTheAddressWithMost) {
+  ListenerOptions with = options();
+  with.connections_max = 5;
+  listen(with);
+  std::vector<Socket> silent;
+  const auto connect_from = [&](const char* host) {
+    silent.emplace_back(host);
+    ASSERT_TRUE(silent.back().connect(listener_->port()));
+  };
+  connect_from("127.1.0.1");  // the oldest
+  connect_from("127.2.0.1");
+  connect_from("127.2.0.2");
+  connect_from("127.2.0.2");
+  connect_from("127.2.0.3");
+  const auto gives_way = [&](size_t which) {
+    EXPECT_EQ(host_.refusals.pop(), "too_many");
+    EXPECT_TRUE(silent[which].readable(kPatienceMilliseconds)) << which;
+  };
+  connect_from("127.2.0.4");
+  gives_way(2);
+  connect_from("127.2.0.4");
+  gives_way(1);
+  connect_from("127.2.0.5");
+  gives_way(5);
+  EXPECT_FALSE(silent[0].readable(0)) << "nobody else is in its network";
+}
+
 TEST(BeginLimit, ManyAddressesLockNobodyOutAndTakeLittleMemory) {
   BeginLimit limit;
   const int many = 3 * static_cast<int>(BeginLimit::kAddressesMax);
