@@ -128,13 +128,16 @@ Status Persistence::load_records() {
       kind_of<AuditRecord>(kAudit, audit_from_json, state_.audit)};
   store::Prefixes prefixes;
   for (const RecordKind& kind : kinds) prefixes.push_back(kind.prefix);
-  TUFT_ASSIGN(const std::vector<store::Entry> entries, store::scan_and_wait(*store_, prefixes, span.context()));
-  state_.futures.reserve(entries.size());  // there are few others
-  for (const store::Entry& entry : entries) {
+  TUFT_ASSIGN(std::vector<store::Entry> entries, store::scan_and_wait(*store_, prefixes, span.context()));
+  const std::string of_futures = key(kFuture, "");
+  state_.futures.reserve(static_cast<size_t>(std::count_if(
+      entries.begin(), entries.end(), [&](const store::Entry& entry) { return entry.key.starts_with(of_futures); })));
+  for (store::Entry& entry : entries) {
     const auto kind = std::find_if(kinds.begin(), kinds.end(),
                                    [&](const RecordKind& one) { return entry.key.starts_with(one.prefix); });
     if (is_part(entry.key, kind->prefix.size())) continue;
     const Status read = kind->read(entry.value);
+    std::string().swap(entry.value);  // not all records are in memory twice
     if (read.ok()) continue;
     // The record stays in the store for inspection.
     ++state_.unreadable;
