@@ -29,6 +29,7 @@ TURN_SECONDS = 60
 # Turns alternate. Short inputs run up to five times as fast, and long ones reach the limits; `entropic` looks for rare
 # features, which takes up to half of the time of a target that has many.
 WAYS = (("-max_len=4096", "-entropic=1"), ("-max_len=512", "-entropic=0"))
+INPUT_SECONDS_MAX = 20  # an input of 4 KiB that takes longer is a failure, even on a machine that does other work too
 
 
 def executions_so_far():
@@ -69,8 +70,8 @@ class Target:
         the input of a failure by hand to see them. The files of a target are in memory."""
         way = WAYS[self.turns % len(WAYS)]
         self.turns += 1
-        ended = subprocess.run([self.program, f"-max_total_time={seconds}", *way, "-print_final_stats=1",
-                                f"-artifact_prefix={BUILD}/{self.name}-", *self.corpora],
+        ended = subprocess.run([self.program, f"-max_total_time={seconds}", f"-timeout={INPUT_SECONDS_MAX}", *way,
+                                "-print_final_stats=1", f"-artifact_prefix={BUILD}/{self.name}-", *self.corpora],
                                capture_output=True, text=True, errors="replace", start_new_session=True,
                                env={**os.environ, "ASAN_OPTIONS": "malloc_context_size=0", "TMPDIR": "/dev/shm"})
         counts = re.findall(r"stat::number_of_executed_units:\s*(\d+)", ended.stderr) or re.findall(r"^#(\d+)", ended.stderr, re.M)
