@@ -33,9 +33,8 @@ ControlReports::ControlReports(const Parts& parts) : parts_(parts) {
   observe_dispatch();
   observe_runs();
   observe_kept();
-  telemetry::on_traces_kept([&backends = parts_.backends](std::span<const telemetry::TraceId> traces) {
-    keep_traces(backends, traces);
-  });
+  telemetry::on_traces_kept(
+      [&backends = parts_.backends](std::span<const telemetry::TraceId> traces) { keep_traces(backends, traces); });
 }
 
 ControlReports::~ControlReports() {
@@ -70,9 +69,8 @@ void ControlReports::observe_futures() {
   observe(metrics::futures().queued, by_operation(&FutureTelemetry::Counts::queued));
   observe(metrics::futures().running, by_operation(&FutureTelemetry::Counts::running));
   observe(metrics::futures().ready_unread, by_operation(&FutureTelemetry::Counts::unread));
-  observe(metrics::futures().payload_bytes, [&budget = parts_.budget](const Observe& out) {
-    out(static_cast<double>(budget.bytes()), {});
-  });
+  observe(metrics::futures().payload_bytes,
+          [&budget = parts_.budget](const Observe& out) { out(static_cast<double>(budget.bytes()), {}); });
 }
 
 void ControlReports::observe_dispatch() {
