@@ -1,5 +1,9 @@
 #include "config/document.h"
 
+#include <algorithm>
+#include <random>
+#include <string>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -144,6 +148,21 @@ TEST(Nearest, FindsTheClosestKnownWord) {
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
   EXPECT_EQ(edit_distance("ab", "ba"), 1u);
   EXPECT_EQ(edit_distance("", "abc"), 3u);
+}
+
+TEST(Nearest, CountsNoFurtherThanEnough) {
+  std::mt19937 random(3);
+  const auto word = [&] {
+    std::string text(random() % 8, ' ');
+    for (char& letter : text) letter = static_cast<char>('a' + random() % 3);
+    return text;
+  };
+  for (int i = 0; i < 20'000; ++i) {
+    const std::string a = word();
+    const std::string b = word();
+    const size_t enough = random() % 8;
+    ASSERT_EQ(edit_distance(a, b, enough), std::min(edit_distance(a, b), enough)) << a << ' ' << b << ' ' << enough;
+  }
 }
 
 }  // namespace
