@@ -16,7 +16,6 @@ namespace {
 
 constexpr int64_t kActivationBytesCpu = int64_t{2} << 30;
 constexpr int64_t kActivationBytesUnknown = int64_t{8} << 30;
-constexpr int64_t kGatheredBytes = int64_t{256} << 20;
 
 int64_t activation_bytes(const Placement& placement, const TorchOptions& options) {
   if (options.activation_bytes_max > 0) return options.activation_bytes_max;
@@ -26,8 +25,7 @@ int64_t activation_bytes(const Placement& placement, const TorchOptions& options
 }
 
 int64_t gathered_keys(const ModelSpec& spec, const Placement& placement, const TorchOptions& options) {
-  int64_t bytes = options.gathered_bytes_max;
-  if (bytes == 0) bytes = std::max(kGatheredBytes, free_memory(placement.device).value_or(0) / 16);
+  const int64_t bytes = options.gathered_bytes_max > 0 ? options.gathered_bytes_max : side_bytes_max(placement.device);
   return std::max<int64_t>(1, bytes / (KvCache::bytes_per_token(spec, placement) / spec.layers));
 }
 

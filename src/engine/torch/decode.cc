@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <new>
 #include <utility>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
-#include <c10/util/Exception.h>
 
+#include "engine/torch/guarded.h"
 #include "telemetry/log.h"
 
 namespace tuft::engine::torch {
@@ -19,9 +18,6 @@ namespace {
 // The number of shapes kept. Their intermediate results share one memory, and their inputs are small; each has logits
 // of its own.
 constexpr size_t kStepsMax = 64;
-// Limits of all copies of adapters in slots, and of all logits: a sixteenth of the free memory of a GPU, but at least
-// this.
-constexpr int64_t kSlotBytes = int64_t{256} << 20;
 // After a capture that found no memory.
 constexpr int kStepsWithoutCapture = 1000;
 // Up to this number of keys padding costs almost nothing; above it at most half of the keys may be padding.
@@ -61,16 +57,16 @@ constexpr int64_t kSlotCost = 2;
 
 // Returns the possible numbers of rows of a slot: first the one with which a step costs the least, and of equal ones
 // that with fewer rows in all.
-std::vector<int64_t> best_slot_rows(const std::vector<Owner>& owners, size_t rows) {
+std::vector<int64_t> slot_rows_by_cost(const std::vector<Owner>& owners, size_t rows) {
   std::vector<std::array<int64_t, 3>> choices;
   for (int64_t slot_rows = up(rows); slot_rows > 0; slot_rows /= 2) {
     const int64_t slots = slots_of(owners, slot_rows);
     choices.push_back({slots * (slot_rows + kSlotCost), slots * slot_rows, slot_rows});
   }
   std::sort(choices.begin(), choices.end());
-  std::vector<int64_t> best;
-  for (const auto& choice : choices) best.push_back(choice.back());
-  return best;
+  std::vector<int64_t> sorted;
+  for (const auto& choice : choices) sorted.push_back(choice.back());
+  return sorted;
 }
 
 }  // namespace
@@ -81,8 +77,7 @@ Decode::Decode(Transformer& transformer, KvCache& cache, int64_t keys_max, MakeG
       keys_max_(keys_max),
       make_graph_capture_(std::move(make_graph_capture)) {
   transformer.extend_rope(transformer.spec().max_position);
-  slot_bytes_max_ = std::max(kSlotBytes, free_memory(transformer.placement().device).value_or(0) / 16);
-  logits_bytes_max_ = slot_bytes_max_;
+  bytes_max_ = side_bytes_max(transformer.placement().device);
 }
 
 LoraSlots* Decode::slots_for(const Adapter& example, int64_t count) {
@@ -92,8 +87,8 @@ LoraSlots* Decode::slots_for(const Adapter& example, int64_t count) {
   const auto found = std::find_if(slots_.begin(), slots_.end(), fits);
   if (found != slots_.end()) return found->get();
   const int64_t bytes = LoraSlots::bytes(example, count);
-  if (bytes > slot_bytes_max_) return nullptr;
-  if (slot_bytes_ + bytes > slot_bytes_max_) {
+  if (bytes > bytes_max_) return nullptr;
+  if (slot_bytes_ + bytes > bytes_max_) {
     steps_.clear();
     slots_.clear();
     slot_bytes_ = 0;
@@ -113,7 +108,7 @@ std::optional<Decode::Arrangement> Decode::arrange(std::span<const Row> rows) {
   if (example != owners.end() && !std::all_of(owners.begin(), owners.end(), alike)) return std::nullopt;
 
   Shape shape;
-  const std::vector<int64_t> choices = best_slot_rows(owners, rows.size());
+  const std::vector<int64_t> choices = slot_rows_by_cost(owners, rows.size());
   const auto chosen = std::find_if(choices.begin(), choices.end(), [&](int64_t slot_rows) {
     const int64_t slots = slots_of(owners, slot_rows);
     shape = {.rows = slots * slot_rows, .slot_rows = slot_rows};
@@ -157,7 +152,7 @@ int64_t Decode::logits_bytes(const Shape& shape) const {
 void Decode::make_room_for(const Shape& shape) {
   int64_t bytes = logits_bytes(shape);
   for (const Step& step : steps_) bytes += logits_bytes(step.shape);
-  while (!steps_.empty() && (steps_.size() >= kStepsMax || bytes > logits_bytes_max_)) {
+  while (!steps_.empty() && (steps_.size() >= kStepsMax || bytes > bytes_max_)) {
     bytes -= logits_bytes(steps_.back().shape);
     steps_.pop_back();
   }
@@ -255,21 +250,20 @@ at::Tensor Decode::capture(Step& step) {
   at::Tensor want = compute(step);
   const auto is_captured = [](const Step& one) { return one.graph != nullptr; };
   const auto sibling = std::find_if(steps_.begin(), steps_.end(), is_captured);
-  try {
+  const auto capture_and_compare = [&] {
     step.graph =
         make_graph_capture_(transformer_.placement(), sibling == steps_.end() ? nullptr : sibling->graph.get());
     step.graph->capture([this, &step] { step.logits = compute(step); });
     step.graph->replay();
-    if (!agree(step.logits, want)) {
-      problem_ = "its results differ from those of single operations";
-      want = compute(step);  // writes the keys and values again
+    if (agree(step.logits, want)) return;
+    problem_ = "its results differ from those of single operations";
+    want = compute(step);  // writes the keys and values again
+  };
+  try {
+    if (!has_memory_for(capture_and_compare)) {
+      step.graph.reset();
+      defer_captures();
     }
-  } catch (const c10::OutOfMemoryError&) {
-    step.graph.reset();
-    defer_captures();
-  } catch (const std::bad_alloc&) {
-    step.graph.reset();
-    defer_captures();
   } catch (const std::exception& error) {
     problem_ = error.what();
     problem_ = problem_.substr(0, problem_.find('\n'));
@@ -294,7 +288,7 @@ void Decode::defer_captures() {
                          {{"tuft.device", transformer_.placement().device.str()}});
 }
 
-std::optional<at::Tensor> Decode::step_if_memory(std::span<const Row> rows) {
+std::optional<at::Tensor> Decode::captured_step(std::span<const Row> rows) {
   const auto arrangement = arrange(rows);
   if (!arrangement) return std::nullopt;
   const auto is_known = [&](const Step& step) { return step.shape == arrangement->shape; };
@@ -309,14 +303,9 @@ std::optional<at::Tensor> Decode::step_if_memory(std::span<const Row> rows) {
 std::optional<at::Tensor> Decode::step(std::span<const Row> rows) {
   if (!problem_.empty()) return std::nullopt;
   if (until_capture_ > 0) --until_capture_;
-  try {
-    return step_if_memory(rows);
-  } catch (const c10::OutOfMemoryError&) {
-    defer_captures();
-  } catch (const std::bad_alloc&) {
-    defer_captures();
-  }
-  return std::nullopt;
+  std::optional<at::Tensor> logits;
+  if (!has_memory_for([&] { logits = captured_step(rows); })) defer_captures();
+  return logits;
 }
 
 }  // namespace tuft::engine::torch

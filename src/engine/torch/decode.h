@@ -90,7 +90,7 @@ class Decode {
   at::Tensor capture(Step& step);
   // Forgets what is not captured. For some steps no further shape is.
   void defer_captures();
-  std::optional<at::Tensor> step_if_memory(std::span<const Row> rows);
+  std::optional<at::Tensor> captured_step(std::span<const Row> rows);
 
   Transformer& transformer_;
   KvCache& cache_;
@@ -98,9 +98,8 @@ class Decode {
   MakeGraphCapture make_graph_capture_;
   std::list<std::unique_ptr<LoraSlots>> slots_;
   int64_t slot_bytes_ = 0;
-  int64_t slot_bytes_max_ = 0;
   std::list<Step> steps_;  // most recently used first
-  int64_t logits_bytes_max_ = 0;
+  int64_t bytes_max_ = 0;  // of all copies of adapters in slots, and of all logits of steps_
   int until_capture_ = 0;  // steps in which nothing is captured
   std::string problem_;
 };

@@ -44,6 +44,10 @@ std::optional<int64_t> free_memory(const c10::Device& device) {
   return static_cast<int64_t>(free);
 }
 
+int64_t side_bytes_max(const c10::Device& device) {
+  return std::max(int64_t{256} << 20, free_memory(device).value_or(0) / 16);
+}
+
 std::string device_name(const c10::Device& device) {
   if (!device.is_cuda()) return {};
   // The driver's library, which every program that uses the device has loaded.

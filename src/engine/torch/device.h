@@ -20,6 +20,10 @@ Result<c10::Device> parse_device(std::string_view text);
 // Returns the free bytes on the device; nullopt if it cannot be queried.
 std::optional<int64_t> free_memory(const c10::Device& device);
 
+// Returns a sixteenth of the free bytes on the device, at least 256 MiB: the limit of what is kept or made beside the
+// weights, the KV cache and the activations of training, for each kind.
+int64_t side_bytes_max(const c10::Device& device);
+
 // Returns the driver's name of the device; "" for a CPU, or if it cannot be queried.
 std::string device_name(const c10::Device& device);
 

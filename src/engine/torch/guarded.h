@@ -1,4 +1,4 @@
-// guarded(): turns the exceptions of libtorch into errors. Internal.
+// guarded(), has_memory_for(): turn the exceptions of libtorch into results. Internal.
 #pragma once
 
 #include <new>
@@ -17,6 +17,19 @@ namespace tuft::engine::torch {
 inline Error torch_failure(const char* what, std::string text) {
   text = text.substr(0, text.find('\n'));
   return internal_error(std::string("libtorch failed at ") + what + ": " + text);
+}
+
+// Calls function(). Returns false if it threw because there was no memory.
+template <typename Function>
+bool has_memory_for(Function&& function) {
+  try {
+    std::forward<Function>(function)();
+    return true;
+  } catch (const c10::OutOfMemoryError&) {
+    return false;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
 }
 
 // Returns function(), or the error for the exception that it throws.

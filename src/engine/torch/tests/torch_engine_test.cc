@@ -57,23 +57,17 @@ class TorchEngineTest : public ::testing::Test {
     EXPECT_TRUE(engine.training().backward(std::vector<float>(logprobs.size(), -1.0F)).ok());
     return logprobs;
   }
-  std::vector<float> gradients(Engine& engine) {
+  static std::vector<float> flat(const std::vector<LoraTensor>& tensors) {
     std::vector<float> all;
-    const auto tensors = engine.adapters().gradients(id_).value();
     for (const LoraTensor& tensor : tensors) {
       all.insert(all.end(), tensor.a.begin(), tensor.a.end());
       all.insert(all.end(), tensor.b.begin(), tensor.b.end());
     }
     return all;
   }
+  std::vector<float> gradients(Engine& engine) { return flat(engine.adapters().gradients(id_).value()); }
   std::vector<float> weights(Engine& engine) {
-    std::vector<float> all;
-    const AdapterState state = engine.adapters().export_state(id_, false).value();
-    for (const LoraTensor& tensor : state.tensors) {
-      all.insert(all.end(), tensor.a.begin(), tensor.a.end());
-      all.insert(all.end(), tensor.b.begin(), tensor.b.end());
-    }
-    return all;
+    return flat(engine.adapters().export_state(id_, false).value().tensors);
   }
   // |left - right| / |right|
   static double distance(const std::vector<float>& left, const std::vector<float>& right) {
