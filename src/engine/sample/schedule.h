@@ -9,7 +9,7 @@
 // A token costs one, and one more for each ModelCost::positions_per_token() positions that it attends to: 128 samples
 // of a prompt of 32,768 tokens can take as long as a thousand of a short one. Rows of a prompt that are scored cost
 // more, too (Request::prompt_cost). A token that costs more than is left of its tenant's part is fed all the same, and
-// the tenant has less of the next steps; if nobody else can be fed, nobody owes anything.
+// the tenant has less of the next steps; if nobody can be fed because of debts, all are forgiven.
 //
 // A step that tenants share is so short that nobody is served slower than with an equal part of the engine's time: of k
 // tenants, the one that wants least waits at most k times as long for its tokens as it would if it were alone. Where
