@@ -7,6 +7,8 @@
 #include <ctime>
 #include <functional>
 #include <memory>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <optional>
 #include <string>
 #include <thread>
@@ -43,6 +45,11 @@ constexpr int kWorkThreads = 3;  // of each pool
 // Costs are bytes of a datum. A user may let as much wait as four bodies of the default limits.request_body_bytes_max.
 constexpr control::TenantBounds kWorkBounds = {
     .quantum = 512 << 10, .user_max = int64_t{256} << 20, .all_max = int64_t{2} << 30};
+constexpr int kAcceptsAtOnce = 64;
+// Limits the bytes of answers that the kernel keeps for a client that does not read, beyond those which are on their
+// way. Without it that is up to 4 MB for each connection (tcp_wmem), and 600 connections take all memory that the
+// kernel has for TCP (tcp_mem), so that no program of the machine can send.
+constexpr int kUnsentBytesMax = 128 << 10;
 constexpr auto kAcceptRetry = std::chrono::milliseconds(50);
 
 std::string overloaded_answer(ConnectionCounts::Entry entry) {
@@ -118,7 +125,9 @@ class BeastServer final : public Server {
  private:
   std::string_view scheme() const { return options_.tls.certificate.empty() ? "http" : "https"; }
   void observe_connections();
+  IoThread& next_thread() { return *threads_[next_thread_++ % threads_.size()]; }
   void accept_next();
+  void accept_waiting();
   void take(tcp::socket socket, IoThread& thread);
   void turn_away(tcp::socket& socket, ConnectionCounts::Entry entry) const;
   void tick(IoThread& thread);
@@ -174,19 +183,34 @@ Status BeastServer::listen() {
   if (acceptor_->open(endpoint.protocol(), code); code) return failure(code);
   acceptor_->set_option(tcp::acceptor::reuse_address(true), code);
   if (acceptor_->bind(endpoint, code); code) return failure(code);
+  // The connections inherit these.
+  acceptor_->set_option(tcp::no_delay(true), code);
+  ::setsockopt(acceptor_->native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytesMax, sizeof(kUnsentBytesMax));
   if (acceptor_->listen(4096, code); code) return failure(code);
+  if (acceptor_->non_blocking(true, code); code) return failure(code);
   port_ = acceptor_->local_endpoint(code).port();
   return {};
 }
 
+// Accepts connections that are there already: a busy thread has few turns to accept one.
+void BeastServer::accept_waiting() {
+  for (int i = 1; i < kAcceptsAtOnce; ++i) {
+    IoThread& thread = next_thread();
+    error_code code;
+    tcp::socket socket = acceptor_->accept(*thread.io, code);
+    if (code) return;
+    take(std::move(socket), thread);
+  }
+}
+
 void BeastServer::accept_next() {
   if (threads_.front()->stopping) return;
-  IoThread& thread = *threads_[next_thread_];
-  next_thread_ = (next_thread_ + 1) % threads_.size();
+  IoThread& thread = next_thread();
   acceptor_->async_accept(*thread.io, [this, &thread](error_code code, tcp::socket socket) {
     if (code == asio::error::operation_aborted || threads_.front()->stopping) return;
     if (!code) {
       take(std::move(socket), thread);
+      accept_waiting();
       accept_next();
       return;
     }
@@ -230,7 +254,6 @@ void BeastServer::take(tcp::socket socket, IoThread& thread) {
   }
   const ConnectionCounts::Entry entry = connections_.enter(endpoints.client_group);
   if (entry != ConnectionCounts::Entry::kTaken) return turn_away(socket, entry);
-  socket.set_option(tcp::no_delay(true), code);
   std::shared_ptr<TlsContext> tls;
   {
     MutexLock lock(tls_mutex_);

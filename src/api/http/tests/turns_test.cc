@@ -1,4 +1,5 @@
 // Tests that the connections of an I/O thread take turns.
+#include <algorithm>
 #include <future>
 #include <string>
 #include <vector>
@@ -29,10 +30,17 @@ Result<Answer> handle_first(Exchange&) {
   return note("first");
 }
 
+// More than the kernel sends at once.
+Result<Answer> handle_large(Exchange&) {
+  journal->requests.emplace_back("large");
+  return Answer(json_response(std::string(100'000, ' ')));
+}
+
 constexpr Route kTurnRoutes[] = {
     {.method = Method::kGet, .pattern = "/first", .handler = handle_first},
     {.method = Method::kGet, .pattern = "/next", .handler = [](Exchange&) { return note("next"); }},
     {.method = Method::kGet, .pattern = "/other", .handler = [](Exchange&) { return note("other"); }},
+    {.method = Method::kGet, .pattern = "/large", .handler = handle_large},
 };
 
 class Turns : public ServerTest {
@@ -43,7 +51,9 @@ class Turns : public ServerTest {
     options.io_threads = 1;
   }
 
-  static std::string get(const std::string& target) { return request_text("GET", target, ""); }
+  static std::string get(const std::string& target, const std::string& key = "tml-alice") {
+    return request_text("GET", target, "", {{"X-API-Key", key}});
+  }
 
   Journal journal_;
 };
@@ -65,6 +75,24 @@ TEST_F(Turns, ARequestOfAnotherConnectionDoesNotWaitForAllThatOneClientSentAtOnc
   stop();
   ASSERT_EQ(journal_.requests.size(), 10U);
   EXPECT_EQ(journal_.requests.back(), "next");
+}
+
+TEST_F(Turns, AClientThatDoesNotReadGetsNoFurtherAnswers) {
+  start();
+  TestClient silent(server->port());
+  std::string requests;
+  for (int i = 0; i < 60; ++i) requests += get("/large");
+  silent.send(requests);
+  TestClient other(server->port());
+  for (int i = 0; i < 100; ++i) {  // in each of them the thread has time for an answer to the silent one
+    other.send(get("/other"));
+    EXPECT_EQ(other.read_reply().status, 200);
+  }
+  other.send(get("/first"));
+  journal_.begun.get_future().wait();
+  EXPECT_LT(std::count(journal_.requests.begin(), journal_.requests.end(), "large"), 20);
+  journal_.may_end.set_value();
+  for (int i = 0; i < 60; ++i) EXPECT_EQ(silent.read_reply().status, 200);
 }
 
 }  // namespace

@@ -73,7 +73,9 @@ TEST_F(Routes, HeadIsGetWithoutItsBody) {
     EXPECT_NE(head.find("Content-Length: " + reply.headers.at("content-length") + "\r\n"), std::string::npos) << head;
     EXPECT_EQ(client.read_reply().body, R"({"status":"ok","ready":true,"role":"leader"})") << target;
   }
-  EXPECT_EQ(call("HEAD", "/api/v1/asample").status, 405);
+  TestClient client(server->port());
+  client.send(request_text("HEAD", "/api/v1/asample", ""));
+  EXPECT_EQ(client.read_until("\r\n\r\n").find("HTTP/1.1 405 "), 0U);
 }
 
 TEST_F(Routes, AbsoluteTargetsAreAccepted) {
