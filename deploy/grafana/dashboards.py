@@ -313,6 +313,8 @@ TENANTS = dashboard("tuft-adapters-tenants", "tuft / Adapters and tenants",
               "have read them.", "bytes",
               [("sum(tuft_http_receiving_bytes{SERVER})", "received"), ("sum(tuft_http_sending_bytes{SERVER})", "sent")],
               stack=True),
+        Panel("Waiting for a turn", "Of requests that do not have their turn at once, because an I/O thread is busy; clients take "
+              "turns.", "s", quantiles("tuft_http_turn_wait_duration_seconds", "SERVER")),
         Panel("Memory of operations", "Charged to users: operations that have not finished, and what is being decoded.",
               "bytes", [("sum(tuft_futures_payload_bytes{SERVER})", "operations")])]),
     ("Adapters", [

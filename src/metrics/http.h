@@ -53,6 +53,12 @@ struct HttpMetrics {
                              "Requests without a valid API key (missing, unknown), and loads with an unknown "
                              "weights_access_token (token)",
                          .labels = {"reason"}}};
+  Histogram turn_wait_duration{
+      {.name = "tuft.http.turn_wait.duration",
+       .unit = "s",
+       .description =
+           "Time that a request waited for its turn on a busy I/O thread; one that has its turn at once is not counted",
+       .bounds = bounds_operation()}};
   Histogram deserialize_duration{{.name = "tuft.http.deserialize.duration",
                                   .unit = "s",
                                   .description = "Decoding of a request body (json, protobuf)",

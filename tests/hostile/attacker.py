@@ -73,6 +73,20 @@ class Attacker:
                     yield
                 stack.close()
 
+    def many_requests(self):
+        """Many connections, each with many cheap requests at once."""
+        requests = f"GET /api/v1/get_server_capabilities HTTP/1.1\r\nHost: a\r\nX-API-Key: {ALICE}\r\n\r\n".encode() * 20
+        with contextlib.ExitStack() as stack:
+            connections = []
+            for _ in range(CONNECTIONS):
+                connections.append(stack.enter_context(self.connect()))
+                connections[-1].sendall(requests)
+                yield
+            for one in itertools.cycle(connections):
+                one.recv(1 << 20)
+                one.sendall(requests)
+                yield
+
     def decoding(self):
         empties = "[" + ",".join(["{}"] * EMPTIES) + "]"
         body = json.dumps({"model_id": "a", "seq_id": 1, "forward_backward_input": {"data": 0, "loss_fn": "cross_entropy"}})
@@ -152,8 +166,8 @@ class Attacker:
                 stack.close()
 
 
-ATTACKS = ("unfinished_heads", "slow_readers", "decoding", "memory", "futures", "sampling_places", "kv_cache", "adapters",
-           "disk", "store", "telemetry", "archives")
+ATTACKS = ("unfinished_heads", "slow_readers", "many_requests", "decoding", "memory", "futures", "sampling_places",
+           "kv_cache", "adapters", "disk", "store", "telemetry", "archives")
 
 
 def attack(name, url, stop, turns, failures):

@@ -72,13 +72,21 @@ void ClientSocket::abort() {
   transport_.socket().cancel(ignored);
 }
 
-awaitable<bool> ClientSocket::handshake() {
+// The signature takes up to a millisecond, so each step waits for a turn. What a step sends is far smaller than the
+// socket's buffer, so that only reading can block.
+awaitable<bool> ClientSocket::handshake(uint64_t address_group) {
   if (transport_.tls() == nullptr) co_return true;
   enter(Phase::kReading, kHandshakeTimeout);
-  error_code code;
-  co_await transport_.tls()->async_handshake(asio::ssl::stream_base::server, into(code));
-  secured_ = !code;
-  if (code) HttpTelemetry::count_rejected("tls_handshake");
+  error_code code = asio::error::would_block;
+  while (code == asio::error::would_block) {
+    co_await transport_.socket().async_wait(Transport::Socket::wait_read, into(code));
+    if (code) break;
+    if (!thread_.turns.take()) co_await thread_.turns.wait(address_group);
+    if (ended()) break;
+    transport_.tls()->handshake(asio::ssl::stream_base::server, code);
+  }
+  secured_ = !code && !ended();
+  if (!secured_) HttpTelemetry::count_rejected("tls_handshake");
   co_return secured_;
 }
 

@@ -77,8 +77,9 @@ class ClientSocket {
   Phase phase() const { return phase_; }
   void forget_timeout() { expired_ = false; }
 
-  // Does the TLS handshake and returns whether it succeeded. Returns true at once without TLS.
-  boost::asio::awaitable<bool> handshake();
+  // Does the TLS handshake, in turns of the client's address, and returns whether it succeeded. Returns true at once
+  // without TLS.
+  boost::asio::awaitable<bool> handshake(uint64_t address_group);
   // Waits for bytes, reads up to `room_bytes`, and appends them to buffer().
   boost::asio::awaitable<Fill> fill(size_t room_bytes);
   // Bytes that were received and not consumed.

@@ -87,7 +87,7 @@ HttpConnection::~HttpConnection() {
 
 awaitable<void> HttpConnection::serve(std::shared_ptr<HttpConnection> self) {
   try {
-    bool again = co_await self->socket_.handshake();
+    bool again = co_await self->socket_.handshake(self->endpoints_.client_group);
     while (again) {
       again = co_await self->serve_one();
       // A client that sends many requests at once takes turns with the other connections of the thread.
@@ -247,7 +247,9 @@ awaitable<bool> HttpConnection::receive_body(const Admission& admission, Request
 }
 
 awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admission, RequestTelemetry& record) {
+  const uint64_t client = FairTurns::client_of(admission.user, endpoints_.client_group);
   if (admission.refusal) {
+    if (!thread_.turns.take()) co_await thread_.turns.wait(client);
     const bool again = co_await refuse(admission, record);
     co_return again;
   }
@@ -255,6 +257,7 @@ awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admiss
   if (!received) co_return false;
 
   socket_.enter(Phase::kWorking, kForever);
+  if (!thread_.turns.take()) co_await thread_.turns.wait(client);
   socket_.begin_answer();
   const bool keep_alive = parser_->get().keep_alive();
   const Route& route = admission.match.route->route;

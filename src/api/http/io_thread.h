@@ -13,6 +13,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "api/http/fair_turns.h"
 #include "api/routing/dispatcher.h"
 #include "api/routing/metrics_page.h"
 #include "api/routing/request_telemetry.h"
@@ -76,6 +77,7 @@ struct IoThread {
   // in it, and these use the members above.
   std::shared_ptr<boost::asio::io_context> io = std::make_shared<boost::asio::io_context>(1);
   boost::asio::steady_timer tick{*io};
+  FairTurns turns{*io};  // its destruction ends the connections that wait in it, as that of `io` does
 };
 
 }  // namespace tuft::api

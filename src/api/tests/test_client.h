@@ -110,6 +110,12 @@ class TestClient {
     return bytes;
   }
 
+  // Returns true if there is something to read now.
+  bool has_input() const {
+    char byte = 0;
+    return !input_.empty() || ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+  }
+
   // Returns true if the server has closed the connection and nothing is left to read.
   bool at_end() { return input_.empty() && !receive(); }
 

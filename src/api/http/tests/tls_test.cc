@@ -1,7 +1,12 @@
 // Tests of HTTPS.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <future>
+#include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -49,6 +54,40 @@ class TlsClient {
   asio::io_context io_;
   asio::ssl::context context_;
   std::optional<asio::ssl::stream<tcp::socket>> stream_;
+};
+
+// Returns what a client sends first.
+std::string client_hello() {
+  asio::ssl::context context(asio::ssl::context::tls_client);
+  SSL* const ssl = SSL_new(context.native_handle());
+  BIO* const sent = BIO_new(BIO_s_mem());
+  SSL_set_bio(ssl, BIO_new(BIO_s_mem()), sent);
+  SSL_set_connect_state(ssl);
+  SSL_do_handshake(ssl);
+  char bytes[4096];
+  const int size = BIO_read(sent, bytes, sizeof(bytes));
+  SSL_free(ssl);
+  return std::string(bytes, static_cast<size_t>(std::max(size, 0)));
+}
+
+// A handler that keeps the I/O thread.
+struct Stop {
+  std::promise<void> begun;
+  std::promise<void> may_end;
+};
+
+Stop* first_stop = nullptr;
+Stop* second_stop = nullptr;
+
+Result<Answer> stop_at(Stop& stop) {
+  stop.begun.set_value();
+  stop.may_end.get_future().wait();
+  return Answer(json_response("{}"));
+}
+
+constexpr Route kStopRoutes[] = {
+    {.method = Method::kGet, .pattern = "/first", .handler = [](Exchange&) { return stop_at(*first_stop); }},
+    {.method = Method::kGet, .pattern = "/second", .handler = [](Exchange&) { return stop_at(*second_stop); }},
 };
 
 class Https : public ServerTest {
@@ -103,6 +142,30 @@ TEST_F(Https, PlainHttpIsNotAnswered) {
   TestClient client(server->port());
   client.send(request_text("GET", "/api/v1/healthz", ""));
   EXPECT_EQ(client.read_reply().status, 0);
+}
+
+TEST_F(Https, AUsersRequestDoesNotWaitForTheHandshakesOfStrangers) {
+  Stop first, second;
+  first_stop = &first;
+  second_stop = &second;
+  options.routes = kStopRoutes;
+  start();
+  std::vector<std::unique_ptr<TestClient>> strangers;
+  for (int i = 0; i < 100; ++i) strangers.push_back(std::make_unique<TestClient>(server->port()));
+  TlsClient one(server->port(), authority());
+  TlsClient user(server->port(), authority());  // the connections before it are accepted, too
+  one.send(request_text("GET", "/first", ""));
+  first.begun.get_future().wait();
+  const std::string hello = client_hello();
+  for (const auto& stranger : strangers) stranger->send(hello);
+  user.send(request_text("GET", "/second", ""));
+  first.may_end.set_value();
+  second.begun.get_future().wait();
+  const auto answered =
+      std::count_if(strangers.begin(), strangers.end(), [](const auto& stranger) { return stranger->has_input(); });
+  second.may_end.set_value();
+  EXPECT_LT(answered, 50);
+  for (const auto& stranger : strangers) EXPECT_EQ(stranger->read_bytes(1), "\x16") << "each gets its handshake";
 }
 
 TEST_F(Https, TheCertificateCanBeChanged) {

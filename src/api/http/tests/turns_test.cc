@@ -1,10 +1,13 @@
-// Tests that the connections of an I/O thread take turns.
+// Tests that the clients of an I/O thread, and each client's connections, take turns.
 #include <algorithm>
 #include <future>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "api/tests/test_client.h"
+#include "base/clock.h"
+#include "telemetry/testing/recorded_metrics.h"
 
 namespace tuft::api {
 namespace {
@@ -30,6 +33,13 @@ Result<Answer> handle_first(Exchange&) {
   return note("first");
 }
 
+// Takes long for an I/O thread.
+Result<Answer> handle_long(Exchange& exchange) {
+  const Nanos end = system_clock().monotonic() + kMillisecond;
+  while (system_clock().monotonic() < end) continue;
+  return note(exchange.user.str());
+}
+
 // More than the kernel sends at once.
 Result<Answer> handle_large(Exchange&) {
   journal->requests.emplace_back("large");
@@ -40,6 +50,7 @@ constexpr Route kTurnRoutes[] = {
     {.method = Method::kGet, .pattern = "/first", .handler = handle_first},
     {.method = Method::kGet, .pattern = "/next", .handler = [](Exchange&) { return note("next"); }},
     {.method = Method::kGet, .pattern = "/other", .handler = [](Exchange&) { return note("other"); }},
+    {.method = Method::kGet, .pattern = "/long", .handler = handle_long},
     {.method = Method::kGet, .pattern = "/large", .handler = handle_large},
 };
 
@@ -75,6 +86,29 @@ TEST_F(Turns, ARequestOfAnotherConnectionDoesNotWaitForAllThatOneClientSentAtOnc
   stop();
   ASSERT_EQ(journal_.requests.size(), 10U);
   EXPECT_EQ(journal_.requests.back(), "next");
+}
+
+TEST_F(Turns, AClientWithManyConnectionsHasAsManyTurnsAsAClientWithOne) {
+  start();
+  const telemetry::testing::RecordedMetrics metrics;
+  TestClient first(server->port());
+  std::vector<std::unique_ptr<TestClient>> many;
+  for (int i = 0; i < 100; ++i) many.push_back(std::make_unique<TestClient>(server->port()));
+  TestClient one(server->port());
+  one.send(get("/nowhere"));
+  EXPECT_EQ(one.read_reply().status, 404) << "the connections before it are accepted, too";
+  first.send(get("/first"));
+  journal_.begun.get_future().wait();
+  for (const auto& client : many) client->send(get("/long"));
+  one.send(get("/long", "tml-bob"));
+  journal_.may_end.set_value();
+  EXPECT_EQ(one.read_reply().status, 200);
+  for (const auto& client : many) EXPECT_EQ(client->read_reply().status, 200);
+  EXPECT_GE(metrics.count("tuft.http.turn_wait.duration"), 80U);
+  stop();
+  const auto& requests = journal_.requests;
+  ASSERT_EQ(requests.size(), 102U);
+  EXPECT_LT(std::find(requests.begin(), requests.end(), "bob") - requests.begin(), 20);
 }
 
 TEST_F(Turns, AClientThatDoesNotReadGetsNoFurtherAnswers) {
