@@ -10,17 +10,12 @@
 
 #include "metrics/http.h"
 
-// g++ 12 at -O1 reports asio's aligned_alloc for a coroutine frame and asio's own operator delete as a mismatch.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
-#endif
-
 namespace tuft::api {
 namespace {
 
 namespace asio = boost::asio;
 
-// So many requests need no measurement of time.
+// So many turns are taken before the first look at the clock.
 constexpr int kTurnsAtOnce = 8;
 // How long turns are taken or given without a break.
 constexpr Nanos kRoundTime = 100 * kMicrosecond;
@@ -35,12 +30,10 @@ bool FairTurns::take() {
 }
 
 asio::awaitable<void> FairTurns::wait(uint64_t client) {
-  const Nanos begin = system_clock().monotonic();
-  const auto enqueue = [this, client](auto handler) {
-    waiting_.push(client, 1, asio::any_completion_handler<void()>(std::move(handler)));
+  const auto enqueue = [this, client](auto resume) {
+    waiting_.push(client, 1, Waiter{std::move(resume), system_clock().monotonic()});
   };
-  co_await asio::async_initiate<decltype(asio::use_awaitable), void()>(enqueue, asio::use_awaitable);
-  metrics::http().turn_wait_duration.record(to_seconds(system_clock().monotonic() - begin));
+  return asio::async_initiate<decltype(asio::use_awaitable), void()>(enqueue, asio::use_awaitable);
 }
 
 // What is ready now comes before end_burst().
@@ -61,8 +54,9 @@ void FairTurns::give_turns() {
   const Nanos begin = system_clock().monotonic();
   Nanos now = begin;
   for (; !waiting_.empty() && now < begin + kRoundTime; now = system_clock().monotonic()) {
-    auto resume = waiting_.pop();
-    std::move(resume)();
+    Waiter waiter = waiting_.pop();
+    metrics::http().turn_wait_duration.record(to_seconds(now - waiter.since));
+    std::move(waiter.resume)();
   }
   is_busy_ = !waiting_.empty();
   if (!is_busy_) return;

@@ -41,15 +41,20 @@ class FairTurns {
   }
 
  private:
+  struct Waiter {
+    boost::asio::any_completion_handler<void()> resume;
+    Nanos since = 0;
+  };
+
   void begin_burst();
   void end_burst();
   void give_turns();
 
   boost::asio::io_context& io_;
   boost::asio::steady_timer pause_;
-  FairQueue<uint64_t, boost::asio::any_completion_handler<void()>> waiting_{1};
-  int taken_ = 0;         // at once, since the thread has had nothing else to do
-  bool is_busy_ = false;  // end_burst() or give_turns() is among the handlers of `io_`
+  FairQueue<uint64_t, Waiter> waiting_{1};
+  int taken_ = 0;         // since the last burst
+  bool is_busy_ = false;  // end_burst() or give_turns() will run
   Nanos burst_end_ = 0;   // until then turns are taken at once
 };
 
