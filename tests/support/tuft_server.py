@@ -105,7 +105,9 @@ class TuftServer(LoggedProcess):
         self.url = None
 
     def spawn(self):
-        self.spawn_logged([BIN / "tuft", "launch", "-c", self.config_path, *self.arguments], self.env, start_new_session=True)
+        # A group for killpg, but no session: Linux shares the processors between sessions (autogroup) before it shares them
+        # between threads, and a test's client beside the server would get half of the machine.
+        self.spawn_logged([BIN / "tuft", "launch", "-c", self.config_path, *self.arguments], self.env, process_group=0)
         return self
 
     def start(self):

@@ -16,7 +16,8 @@ HERE = pathlib.Path(__file__).parent
 # They depend on a GPU, a block device or load, on a report that the client sends every 10 s, or on an earlier reader of
 # the metrics.
 OPTIONAL_METRICS = re.compile(r"hw\..*|tuft\.resource\.gpu\..*|tuft\.client\.events|system\.disk\.io|"
-                              r"tuft\.http\.turn_wait\.duration|tuft\.futures\.try_again|tuft\.device\.time|tuft\.(training|sampling)\.mfu")
+                              r"tuft\.http\.turn_wait\.duration|tuft\.futures\.try_again|tuft\.device\.time|"
+                              r"tuft\.(training|sampling)\.mfu")
 # What the workload of this test never leaves above 0: every other metric must have a value by its end.
 STAYS_ZERO = {
     "back at 0 when nothing runs": """
