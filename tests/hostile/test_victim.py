@@ -63,7 +63,10 @@ class Victim:
 
 
 def running_server(model_dir, home):
-    config = configuration(model_dir, persistence={"mode": "FILE"})
+    """The cache holds 16,384 tokens, which attacks fill within a second. By default two servers on one machine would each
+    take half of its memory."""
+    limits = {"kv_cache_bytes": 8 << 20, "adapter_memory_bytes": 32 << 20}
+    config = configuration(model_dir, model=limits, persistence={"mode": "FILE"})
     return TuftServer(home, config, arguments=["--log-level", "error"])
 
 
