@@ -38,12 +38,21 @@ Result<Json> checked_messages(const Json& messages) {
   return out;
 }
 
+// Defines only those variables that the template reads: their number has no limit, and names are searched in a list.
+Status define_variables(Renderer& renderer, Budget& budget, const Json& variables, const ast::Template& root) {
+  if (variables.is_null()) return {};
+  if (!variables.is_object()) return invalid_argument("the variables of a chat template must be an object");
+  for (const auto& [name, json] : variables.get_ref<const Json::object_t&>()) {
+    TUFT_TRY(budget.step());
+    if (!root.names.contains(name)) continue;
+    TUFT_ASSIGN(Value value, value_of_json(budget, json));
+    renderer.define(name, std::move(value));
+  }
+  return {};
+}
+
 Status define_names(Renderer& renderer, Budget& budget, const Json& messages, const RenderOptions& options) {
   const Json none;
-  const Json& variables = options.variables == nullptr ? none : *options.variables;
-  if (!variables.is_null() && !variables.is_object()) {
-    return invalid_argument("the variables of a chat template must be an object");
-  }
   for (const auto& [name, token] : options.special_tokens) {
     TUFT_ASSIGN(Value value, value_of_json(budget, token));
     renderer.define(name, std::move(value));
@@ -56,11 +65,6 @@ Status define_names(Renderer& renderer, Budget& budget, const Json& messages, co
     renderer.define(name, std::move(value));
   }
   renderer.define("add_generation_prompt", Value(options.add_generation_prompt));
-  if (variables.is_null()) return {};
-  for (const auto& entry : variables.get_ref<const Json::object_t&>()) {
-    TUFT_ASSIGN(Value value, value_of_json(budget, entry.second));
-    renderer.define(entry.first, std::move(value));
-  }
   return {};
 }
 
@@ -77,6 +81,7 @@ Result<std::string> ChatTemplate::render(const Json& messages, const RenderOptio
   Budget budget(options.limits);
   Renderer renderer(budget, options.now);
   TUFT_TRY(define_names(renderer, budget, messages, options));
+  if (options.variables != nullptr) TUFT_TRY(define_variables(renderer, budget, *options.variables, *root_));
   return renderer.run(*root_);
 }
 

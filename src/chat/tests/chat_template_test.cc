@@ -48,6 +48,21 @@ TEST(ChatTemplate, SpecialTokensAndVariablesThenNames) {
   EXPECT_EQ(*text, "<s>False None 02 Jan 1970");
 }
 
+// Names are searched in a list, so that 300,000 of them took a minute.
+TEST(ChatTemplate, VariablesThatItDoesNotReadThenTheyCostNothing) {
+  Json::object_t names;
+  Json::object_t::Container& list = names;
+  for (int i = 0; i < 300'000; ++i) list.emplace_back("name" + std::to_string(i), i);
+  const Json variables = std::move(names);
+  RenderOptions options;
+  options.variables = &variables;
+  const auto text = render("{{ name299999 }}", Json::array(), options);
+  ASSERT_TRUE(text.ok()) << text.error().message;
+  EXPECT_EQ(*text, "299999");
+  options.limits.steps = 100'000;
+  EXPECT_EQ(render("", Json::array(), options).error().code, ErrorCode::kResourceExhausted);
+}
+
 TEST(ChatTemplate, ReasoningUnderAnyNameThenAllNames) {
   const auto text = render("{{ messages[0].reasoning_content }}{{ messages[0].thinking }}",
                            Json::parse(R"([{"role": "assistant", "reasoning": "why"}])"));
