@@ -91,12 +91,12 @@ Reply error_reply(const Error& error, std::string_view param) {
   return {http_status(error), error_body(error, param), nullptr};
 }
 
-int64_t kept_bytes(const Request& request, int64_t tokens) {
+int64_t kept_bytes(const Request& request, int64_t tokens, int64_t echoed_bytes) {
   constexpr int64_t kTextBytes = 8;
   constexpr auto kShownBytes = static_cast<int64_t>(sizeof(ShownToken)) + 32;  // in a growing list, with its own list
   int64_t each = kTextBytes;
   if (request.logprobs) each += kShownBytes + request.top_logprobs * static_cast<int64_t>(sizeof(TokenChoice));
-  return tokens * each;
+  return tokens * each + echoed_bytes;
 }
 
 Completion::Completion(Parts parts, CompletionTelemetry telemetry, ReplyDone reply, ByteAccount::Hold memory)
@@ -242,7 +242,7 @@ void Completion::complete() {
     stopped = stopped_;
     choices = static_cast<int64_t>(choices_.size());
     const int64_t echoed = parts_.request.echo ? usage.prompt * parts_.request.choices : 0;
-    memory_.shrink_to(kept_bytes(parts_.request, usage.completion + echoed));
+    memory_.shrink_to(kept_bytes(parts_.request, usage.completion + echoed, parts_.echoed_bytes));
   }
   telemetry_.completed(usage, stopped, choices - stopped);
   if (parts_.request.stream) {

@@ -25,9 +25,9 @@ namespace tuft::openai {
 
 Reply error_reply(const Error& error, std::string_view param = {});
 
-// Returns the memory that an answer with `tokens`, in all choices and with echoed prompts, takes until it has been
-// read.
-int64_t kept_bytes(const Request& request, int64_t tokens);
+// Returns the memory that an answer takes until it has been read. `tokens`: in all choices and with echoed prompts;
+// `echoed_bytes`: the texts of prompts, once for each choice and once for the request.
+int64_t kept_bytes(const Request& request, int64_t tokens, int64_t echoed_bytes);
 
 // Thread-safe. Kept alive by its waiter and by its generations.
 class Completion : public std::enable_shared_from_this<Completion> {
@@ -37,10 +37,11 @@ class Completion : public std::enable_shared_from_this<Completion> {
     std::shared_ptr<control::WorkPool> work;
     control::UserId user;
     control::RequestId id;
-    int64_t created = 0;  // unix seconds
-    Request request = {};
+    int64_t created = 0;   // unix seconds
+    Request request = {};  // without messages, tools and variables, and with prompts only for echo
     std::shared_ptr<const ModelText> text = nullptr;
     std::vector<std::vector<int32_t>> prompts = {};  // tokens
+    int64_t echoed_bytes = 0;                        // see kept_bytes()
     telemetry::SpanContext preprocess = {};          // the stage of request tracing in which they were made
   };
   // `memory` is that of kept_bytes() for the longest answer. It is held until the client has read the answer.

@@ -153,6 +153,12 @@ std::string ModelText::visible_bytes(int32_t token) const {
   return bytes(token);
 }
 
+int64_t ModelText::decoded_bytes_max(const std::vector<int32_t>& tokens) const {
+  int64_t bytes = 0;
+  for (const int32_t token : tokens) bytes += static_cast<int64_t>(this->bytes(token).size());
+  return bytes;
+}
+
 Result<std::shared_ptr<const ModelText>> ModelTexts::get(const config::ModelConfig& model) {
   std::shared_ptr<Entry> entry;
   {

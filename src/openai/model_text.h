@@ -37,6 +37,8 @@ class ModelText {
   std::string visible_bytes(int32_t token) const;
   std::string bytes(int32_t token) const { return tokenizer_->decoder().token_bytes(token); }
   std::string decode(const std::vector<int32_t>& tokens) const { return tokenizer_->decode(tokens); }
+  // Returns an upper bound for the length of decode() that needs no memory.
+  int64_t decoded_bytes_max(const std::vector<int32_t>& tokens) const;
 
  private:
   ModelText() = default;

@@ -48,6 +48,24 @@ void refuse(const ReplyDone& reply, Endpoint endpoint, std::string_view base_mod
   reply(error_reply(error, param));
 }
 
+// Frees what is not needed once the prompts are encoded: the memory held for it is given back before the answer.
+void keep_what_answers_need(Request& request) {
+  request.messages = nullptr;
+  request.tools = nullptr;
+  request.variables = nullptr;
+  if (!request.echo) std::vector<Prompt>().swap(request.prompts);
+}
+
+// Returns the bytes of the texts of echoed prompts, as kept_bytes() counts them.
+int64_t echoed_bytes(const Request& request, const ModelText& text, const std::vector<std::vector<int32_t>>& prompts) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < request.prompts.size(); ++i) {
+    const auto* string = std::get_if<std::string>(&request.prompts[i]);
+    bytes += string != nullptr ? static_cast<int64_t>(string->size()) : text.decoded_bytes_max(prompts[i]);
+  }
+  return bytes * (request.choices + 1);
+}
+
 }  // namespace
 
 Service::Service(control::Generation& generation, const Clock& clock, std::shared_ptr<control::WorkPool> work)
@@ -113,7 +131,8 @@ Result<ByteAccount::Hold> Service::hold_values(const Task& task) const {
 // Returns memory for the longest answer that the request can have.
 Result<ByteAccount::Hold> Service::hold_answer(const control::UserId& user, const Request& request,
                                                const config::ModelConfig& model,
-                                               const std::vector<std::vector<int32_t>>& prompts) const {
+                                               const std::vector<std::vector<int32_t>>& prompts,
+                                               int64_t echoed_bytes) const {
   int64_t tokens = 0;
   for (const auto& prompt : prompts) {
     const auto length = static_cast<int64_t>(prompt.size());
@@ -125,7 +144,7 @@ Result<ByteAccount::Hold> Service::hold_answer(const control::UserId& user, cons
     }
     tokens += request.choices * (output + (request.echo ? length : 0));
   }
-  return generation_.hold_memory(user, kept_bytes(request, tokens));
+  return generation_.hold_memory(user, kept_bytes(request, tokens, echoed_bytes));
 }
 
 void Service::prepare(Task& task, const PendingPtr& pending) {
@@ -148,7 +167,9 @@ void Service::prepare(Task& task, const PendingPtr& pending) {
     const std::string_view param = task.endpoint == Endpoint::kChat ? "messages" : "prompt";
     return refused(model->base_model, prompts.error(), prompts.error().reason == "tools_unsupported" ? "tools" : param);
   }
-  auto answer = hold_answer(task.user, request, *model->config, *prompts);
+  keep_what_answers_need(request);
+  const int64_t echoed = echoed_bytes(request, **text, *prompts);
+  auto answer = hold_answer(task.user, request, *model->config, *prompts, echoed);
   if (!answer.ok()) return refused(model->base_model, answer.error(), {});
   record_preparation(task.endpoint, to_seconds(clock_.monotonic() - task.arrived));
 
@@ -160,6 +181,7 @@ void Service::prepare(Task& task, const PendingPtr& pending) {
   parts.request = std::move(request);
   parts.text = *text;
   parts.prompts = std::move(*prompts);
+  parts.echoed_bytes = echoed;
   parts.preprocess = stage.context();
   auto completion = std::make_shared<Completion>(std::move(parts), std::move(observed), std::exchange(task.reply, {}),
                                                  std::move(*answer));

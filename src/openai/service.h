@@ -66,7 +66,7 @@ class Service {
   void prepare(Task& task, const PendingPtr& pending);
   Result<ByteAccount::Hold> hold_answer(const control::UserId& user, const Request& request,
                                         const config::ModelConfig& model,
-                                        const std::vector<std::vector<int32_t>>& prompts) const;
+                                        const std::vector<std::vector<int32_t>>& prompts, int64_t echoed_bytes) const;
   Result<std::vector<std::vector<int32_t>>> encode(const Request& request, const ModelText& text) const;
 
   control::Generation& generation_;

@@ -1,6 +1,8 @@
 #include "openai/service.h"
 
 #include <future>
+#include <malloc.h>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -454,7 +456,7 @@ TEST_F(ServiceTest, QueuedRequestsAreChargedToTheirUser) {
   generation.hold(true);
   Call first(service, Endpoint::kCompletions, completion());
   generation.await_started(1);
-  const int64_t answer = kept_bytes(Request(), 16);
+  const int64_t answer = kept_bytes(Request(), 16, 0);
   EXPECT_EQ(generation.memory->total(), answer);  // the body is charged to the generation now
   const Json large = completion({{"user", std::string(5'000, 'x')}});
   Call second(service, Endpoint::kCompletions, large);
@@ -468,6 +470,38 @@ TEST_F(ServiceTest, QueuedRequestsAreChargedToTheirUser) {
   generation.hold(false);
   generation.await_started(3);
   EXPECT_EQ(generation.memory->total(), 3 * answer);
+}
+
+// A few kilobytes of zstd kept hundreds of megabytes for as long as the request waited for its turn.
+TEST_F(ServiceTest, AStartedRequestKeepsNothingOfItsBody) {
+  const auto allocated = [] {
+    const struct mallinfo2 info = ::mallinfo2();
+    return static_cast<int64_t>(info.uordblks + info.hblkhd);
+  };
+  const Json large = chat({{"messages", {{{"role", "user"}, {"content", "hi"}, {"x", std::vector<int>(1'000'000)}}}},
+                           {"chat_template_kwargs", {{"y", std::vector<int>(1'000'000)}}}});
+  const int64_t before = allocated();
+  Call call(service, Endpoint::kChat, large);
+  generation.await_started(1);
+  EXPECT_LT(allocated() - before, 4'000'000);
+}
+
+TEST_F(ServiceTest, EchoedTextsAreChargedForEachChoice) {
+  generation.model_config.max_model_len = 4096;
+  const std::string text(4'000, 'a');
+  size_t started = 0;
+  for (const Json& prompt : {Json(text), Json(tokens(text))}) {
+    Json body = completion({{"prompt", prompt}, {"n", 100}, {"max_tokens", 1}});
+    int64_t before = generation.memory->total();
+    Call quiet(service, Endpoint::kCompletions, body);
+    generation.await_started(++started);
+    const int64_t without = generation.memory->total() - before;
+    body["echo"] = true;
+    before = generation.memory->total();
+    Call echoing(service, Endpoint::kCompletions, body);
+    generation.await_started(++started);
+    EXPECT_GE(generation.memory->total() - before - without, int64_t{100} * 4'000 * (8 + 1));
+  }
 }
 
 }  // namespace
