@@ -195,7 +195,7 @@ Result<Answer> Dispatcher::handle(Exchange& exchange, const Route& route) const 
 namespace {
 
 // The decoding of one body: its slices, then the handler. Each is a task of its own, so that others have their turns
-// between them, and each is paid before it begins.
+// between them, and each is paid before it begins: a slice as one that reads or produces as much as it may.
 class BodyWork : public std::enable_shared_from_this<BodyWork> {
  public:
   using Handle = std::function<Result<Answer>()>;

@@ -121,14 +121,16 @@ Result<bool> BodyDecoder::advance() {
   if (compressed_ == nullptr) return true;
   if (!compressed_->is_made) return internal_error("the decompressor could not be made");
   const size_t stop = compressed_->written + kSliceBytes;
-  return compressed_->is_gzip ? advance_gzip(stop) : advance_zstd(stop);
+  const size_t read_stop = std::min(input_.size(), compressed_->read + kSliceBytes);
+  return compressed_->is_gzip ? advance_gzip(stop, read_stop) : advance_zstd(stop, read_stop);
 }
 
-Result<bool> BodyDecoder::advance_zstd(size_t stop) {
+Result<bool> BodyDecoder::advance_zstd(size_t stop, size_t read_stop) {
   Compressed& zstd = *compressed_;
+  size_t frames = 0;
   while (!zstd.at_end || zstd.read < input_.size()) {
     if (zstd.written == zstd.output.size()) TUFT_TRY(grow());
-    ZSTD_inBuffer in{input_.data(), input_.size(), zstd.read};
+    ZSTD_inBuffer in{input_.data(), read_stop, zstd.read};
     ZSTD_outBuffer out{zstd.output.data(), std::min(zstd.output.size(), stop), zstd.written};
     const size_t state = ZSTD_decompressStream(zstd.context.get(), &out, &in);
     if (ZSTD_isError(state)) {
@@ -140,30 +142,34 @@ Result<bool> BodyDecoder::advance_zstd(size_t stop) {
     zstd.read = in.pos;
     zstd.written = out.pos;
     if (zstd.written == stop) return false;
+    // A call ends with a frame.
+    if (zstd.at_end) ++frames;
+    if ((zstd.read == read_stop || frames == kSliceFrames) && zstd.read < input_.size()) return false;
   }
   if (!zstd.at_end) return truncated("zstd");
   return true;
 }
 
 // One member; what comes after it is refused.
-Result<bool> BodyDecoder::advance_gzip(size_t stop) {
+Result<bool> BodyDecoder::advance_gzip(size_t stop, size_t read_stop) {
   Compressed& gzip = *compressed_;
   while (!gzip.at_end) {
     if (gzip.written == gzip.output.size()) TUFT_TRY(grow());
     const size_t room = std::min(gzip.output.size(), stop) - gzip.written;
     // zlib reads through a pointer that is not const.
     gzip.inflating.next_in = reinterpret_cast<Bytef*>(input_.data()) + gzip.read;
-    gzip.inflating.avail_in = static_cast<uInt>(input_.size() - gzip.read);
+    gzip.inflating.avail_in = static_cast<uInt>(read_stop - gzip.read);
     gzip.inflating.next_out = reinterpret_cast<Bytef*>(gzip.output.data()) + gzip.written;
     gzip.inflating.avail_out = static_cast<uInt>(room);
     const int state = ::inflate(&gzip.inflating, Z_NO_FLUSH);
     if (state == Z_BUF_ERROR) return truncated("gzip");
     if (state != Z_OK && state != Z_STREAM_END) return invalid_argument("the body is not valid gzip", "invalid_gzip");
-    gzip.read = input_.size() - gzip.inflating.avail_in;
+    gzip.read = read_stop - gzip.inflating.avail_in;
     gzip.written += room - gzip.inflating.avail_out;
     gzip.at_end = state == Z_STREAM_END;
     if (gzip.written > static_cast<size_t>(limit_.bytes)) return body_too_large(limit_, "decompressed body");
-    if (gzip.written == stop && !gzip.at_end) return false;
+    const bool has_read_all = gzip.read == input_.size();
+    if (!gzip.at_end && (gzip.written == stop || (gzip.read == read_stop && !has_read_all))) return false;
   }
   if (gzip.read < input_.size()) return invalid_argument("there are bytes after the gzip body", "invalid_gzip");
   return true;

@@ -38,6 +38,7 @@ bool is_compressed(std::string_view content_encoding);
 class BodyDecoder {
  public:
   static constexpr size_t kSliceBytes = 4 << 20;
+  static constexpr size_t kSliceFrames = 16 << 10;  // about as much work as so many bytes
   // Asks for further bytes of memory before they are used; an error ends the decoding with it.
   using Charge = std::function<Status(int64_t bytes)>;
 
@@ -47,7 +48,8 @@ class BodyDecoder {
   BodyDecoder(const BodyDecoder&) = delete;
   BodyDecoder& operator=(const BodyDecoder&) = delete;
 
-  // Produces at most a slice. Returns true at the end of the body, kPayloadTooLarge as soon as the output exceeds the
+  // Reads and produces at most a slice each, of at most so many frames of zstd: a body may be long and hold nothing.
+  // Returns true at the end of the body, kPayloadTooLarge as soon as the output exceeds the
   // limit, and kInvalidArgument for damaged or truncated data.
   Result<bool> advance();
   int64_t received() const { return static_cast<int64_t>(input_.size()); }
@@ -58,8 +60,9 @@ class BodyDecoder {
 
  private:
   Status grow();
-  Result<bool> advance_zstd(size_t stop);
-  Result<bool> advance_gzip(size_t stop);
+  // `stop`, `read_stop`: where the slice ends in the output and in the input.
+  Result<bool> advance_zstd(size_t stop, size_t read_stop);
+  Result<bool> advance_gzip(size_t stop, size_t read_stop);
 
   struct Compressed;
   std::string input_;

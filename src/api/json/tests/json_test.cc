@@ -104,5 +104,46 @@ TEST(Media, ZstdIsAcceptedUpToTheLimit) {
   EXPECT_EQ(decode_body(frame + "x", "zstd", {2000}).error().code, ErrorCode::kInvalidArgument);
 }
 
+// Others wait while a slice is decoded, however little comes of it.
+TEST(Media, ASliceEndsForABodyThatHoldsNothing) {
+  const auto decode = [](std::string body, std::string_view encoding, size_t& slices) {
+    BodyDecoder decoder(std::move(body), encoding, {64 << 20}, [](int64_t) { return Status(); });
+    for (slices = 1; slices < 1000; ++slices) {
+      const Result<bool> is_done = decoder.advance();
+      if (!is_done.ok()) return is_done.error().reason;
+      if (*is_done) return decoder.take();
+    }
+    return std::string("endless");
+  };
+  const std::string plain(1000, 'x');
+  size_t slices = 0;
+  std::string frames;
+  for (size_t i = 0; i < 5 * BodyDecoder::kSliceFrames / 2; ++i) frames += zstd("");
+  EXPECT_EQ(decode(frames + zstd(plain), "zstd", slices), plain);
+  EXPECT_EQ(slices, 3U);
+
+  const size_t skipped = 5 * BodyDecoder::kSliceBytes / 2;
+  std::string skippable = "\x50\x2a\x4d\x18";
+  for (int shift = 0; shift < 32; shift += 8) skippable += static_cast<char>(skipped >> shift);
+  skippable.append(skipped, 'x');
+  EXPECT_EQ(decode(skippable + zstd(plain), "zstd", slices), plain);
+  EXPECT_EQ(slices, 3U);
+  skippable.resize(2 * BodyDecoder::kSliceBytes);
+  EXPECT_EQ(decode(skippable, "zstd", slices), "invalid_zstd");
+
+  std::string blocks("\x1f\x8b\x08\0\0\0\0\0\0\xff", 10);
+  while (blocks.size() < skipped) blocks.append("\0\0\0\xff\xff", 5);
+  const std::string end("\x01\0\0\xff\xff\0\0\0\0\0\0\0\0", 13);
+  EXPECT_EQ(decode(blocks + end, "gzip", slices), "");
+  EXPECT_EQ(slices, 3U);
+  blocks.resize(2 * BodyDecoder::kSliceBytes);
+  EXPECT_EQ(decode(blocks, "gzip", slices), "invalid_gzip");
+
+  std::string large;
+  for (uint32_t i = 1; large.size() < skipped; i = i * 1664525 + 1013904223) large += static_cast<char>(i >> 24);
+  EXPECT_TRUE(decode(zstd(large), "zstd", slices) == large);
+  EXPECT_EQ(slices, 3U) << "what cannot be compressed is not charged twice";
+}
+
 }  // namespace
 }  // namespace tuft::api
