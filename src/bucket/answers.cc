@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cstdint>
 #include <exception>
 #include <optional>
 #include <sstream>
@@ -21,20 +22,87 @@ Error unreadable() {
   return internal_error("the answer of the bucket is not that of an S3 server", "bucket_refused");
 }
 
-// The parser calls itself for each level, so the depth must be limited before.
-bool is_shallow(std::string_view xml) {
-  int depth = 0;
-  for (size_t at = xml.find('<'); at != xml.npos && at + 1 < xml.size(); at = xml.find('<', at + 1)) {
-    const char next = xml[at + 1];
-    if (next == '/') {
-      --depth;
-    } else if (next != '?' && next != '!') {
-      const size_t end = xml.find('>', at);
-      if (end != xml.npos && xml[end - 1] != '/') ++depth;
-    }
-    if (depth > kDepthMax) return false;
+bool is_space(char c) {
+  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+bool is_of_name(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return byte >= 0x80 || std::isalnum(byte) != 0 || c == '_' || c == '-' || c == ':' || c == '.';
+}
+
+// Reads the tags of XML from the front. It refuses much that the parser takes, so that of all that is left both see the
+// same tags.
+class TagReader {
+ public:
+  enum class Tag : uint8_t { kBegin, kEnd, kEmpty, kEndOfText, kRefused };
+
+  explicit TagReader(std::string_view xml) : xml_(xml) {
+    if (next_is_at("<?")) at_ = std::min(xml.find("?>", at_), xml.size());
   }
-  return true;
+
+  Tag next() {
+    if (!next_is_at("<")) return Tag::kEndOfText;
+    ++at_;
+    const bool is_end = take('/');
+    // Neither comments, CDATA nor a doctype: no S3 server sends them.
+    if (!take_name()) return Tag::kRefused;
+    skip_space();
+    if (is_end) return take('>') ? Tag::kEnd : Tag::kRefused;
+    while (!take('>')) {
+      if (take('/')) return take('>') ? Tag::kEmpty : Tag::kRefused;
+      if (!take_attribute()) return Tag::kRefused;
+      skip_space();
+    }
+    return Tag::kBegin;
+  }
+
+ private:
+  // Goes to the next tag, and returns whether it begins so.
+  bool next_is_at(std::string_view begin) {
+    at_ = std::min(xml_.find('<', at_), xml_.size());
+    return xml_.substr(at_).starts_with(begin);
+  }
+  bool take(char c) {
+    if (at_ == xml_.size() || xml_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
+  void skip_space() {
+    while (at_ < xml_.size() && is_space(xml_[at_])) ++at_;
+  }
+  bool take_name() {
+    const size_t begin = at_;
+    while (at_ < xml_.size() && is_of_name(xml_[at_])) ++at_;
+    return at_ > begin;
+  }
+  bool take_attribute() {
+    if (!take_name()) return false;
+    skip_space();
+    if (!take('=')) return false;
+    skip_space();
+    const char quote = take('"') ? '"' : '\'';
+    if (quote == '\'' && !take('\'')) return false;
+    while (at_ < xml_.size() && xml_[at_] != quote && xml_[at_] != '<') ++at_;
+    return take(quote);
+  }
+
+  const std::string_view xml_;
+  size_t at_ = 0;
+};
+
+// The parser calls itself for each level, so the depth must be limited before, and nothing may hide a level.
+bool is_shallow(std::string_view xml) {
+  TagReader reader(xml);
+  int depth = 0;
+  while (true) {
+    const TagReader::Tag tag = reader.next();
+    if (tag == TagReader::Tag::kEndOfText) return true;
+    if (tag == TagReader::Tag::kRefused) return false;
+    if (tag == TagReader::Tag::kBegin) ++depth;
+    if (tag == TagReader::Tag::kEnd) --depth;
+    if (depth < 0 || depth > kDepthMax) return false;
+  }
 }
 
 std::optional<pt::ptree> parse(std::string_view xml, const char* root) {

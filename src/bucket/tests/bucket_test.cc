@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/testing/temp_dir.h"
+#include "bucket/answers.h"
 #include "bucket/testing/fake_s3.h"
 
 namespace tuft::bucket {
@@ -246,6 +247,43 @@ TEST_F(BucketTest, AnAnswerThatIsNotThatOfAnS3ServerIsRefused) {
   EXPECT_EQ(bucket_->list("", [](const Bucket::Object&) {}).error().reason, "bucket_refused");
   server_.fail({.status = 200, .code = "<<>", .method = "GET"});
   EXPECT_EQ(bucket_->list("", [](const Bucket::Object&) {}).error().reason, "bucket_refused");
+}
+
+TEST(BucketAnswers, OfRealServersAreRead) {
+  const auto page = parse_list(
+      "\xef\xbb\xbf<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+      "<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>b</Name><Prefix/>"
+      "<KeyCount >1</KeyCount ><IsTruncated>false</IsTruncated><Contents>\n  <Key>a&gt;b > c</Key>"
+      "<ETag>&quot;1&quot;</ETag><Size>6</Size>"
+      "<Owner xsi:type='a/>b' xmlns:xsi = \"x\" ><ID/></Owner></Contents></ListBucketResult>\n");
+  ASSERT_TRUE(page.ok());
+  ASSERT_EQ(page->objects.size(), 1U);
+  EXPECT_EQ(page->objects[0].name, "a>b > c");
+  EXPECT_EQ(page->objects[0].size_bytes, 6);
+}
+
+// The parser calls itself for each level, and would end the process at some tens of thousands of them.
+TEST(BucketAnswers, NothingHidesALevel) {
+  const auto list_of = [](const std::string& begin, const std::string& end, int levels) {
+    std::string xml = "<ListBucketResult>";
+    for (int i = 0; i < levels; ++i) xml += begin;
+    for (int i = 0; i < levels; ++i) xml += end;
+    return xml + "</ListBucketResult>";
+  };
+  EXPECT_TRUE(parse_list(list_of("<a>", "</a>", 15)).ok());
+  EXPECT_TRUE(parse_list(list_of("<a x=\"/>\">", "</a>", 15)).ok());
+  EXPECT_TRUE(parse_list(list_of("<a/>", "", 100)).ok());
+  for (const char* begin : {"<a>", "<a x=\"/>\">", "<a x='/>'>", "<a x=\"'/>\">", "<!-- </b></b> --><a>", "<a\">\"/>",
+                            "<a=\">\"/>", "<a b\"c=\">\"/>", "<![CDATA[</b></b>]]><a>", "<?b </b></b>?><a>"}) {
+    EXPECT_FALSE(parse_list(list_of(begin, "</a>", 20)).ok()) << begin;
+  }
+  for (const char* text : {"<a></a></a>", "<a", "<a x", "<a x=", "<a x=\"", "<a x=\"<\"/>", "<a/b/>", "</>", "<",
+                           "</a b>", "<!DOCTYPE a>", "<!-- b -->", "<?b?>"}) {
+    EXPECT_FALSE(parse_list("<ListBucketResult></ListBucketResult>" + std::string(text)).ok()) << text;
+  }
+  std::string unended;
+  for (int i = 0; i < 200'000; ++i) unended += "<a";
+  EXPECT_EQ(error_code_of(unended), "");
 }
 
 }  // namespace
