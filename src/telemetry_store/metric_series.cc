@@ -10,6 +10,8 @@ namespace {
 
 // A longer silence is a gap.
 constexpr Nanos kGapMin = 90 * kSecond;
+// After a silence of more than an interval between reports can be, a counter was not just slow to report.
+constexpr Nanos kContinuesMax = 3600 * kSecond;
 constexpr size_t kIntervalsMax = 64;
 constexpr size_t kExemplarsMax = 8;
 
@@ -41,9 +43,9 @@ Nanos SeriesRing::covered_in(Nanos from, Nanos until) const {
 void SeriesRing::add(const PointView& point, bool is_delta, Nanos now, Nanos previous) {
   if (!covered_.empty() && covered_.back().second - now > kGapMin) forget_after(now);
   if (!covered_.empty() && now <= covered_.back().second) return;
-  if (fine_from_ == 0) fine_from_ = now - 1;
   const bool known = has_last_ && now - last_seen() <= kGapMin;
-  const Nanos since = known ? last_seen() : previous != 0 && now - previous <= kGapMin ? previous : now;
+  const Nanos since = since_of(point, is_delta, now, previous);
+  if (fine_from_ == 0) fine_from_ = std::min(since, now - 1);
   // The first report covers a moment, so that it is data.
   cover(std::min(since, now - 1), now);
   add_exemplars(point);
@@ -54,19 +56,32 @@ void SeriesRing::add(const PointView& point, bool is_delta, Nanos now, Nanos pre
   has_last_ = true;
 }
 
+Nanos SeriesRing::since_of(const PointView& point, bool is_delta, Nanos now, Nanos previous) const {
+  if (has_last_ && now - last_seen() <= kGapMin) return last_seen();
+  if (previous != 0 && now - previous <= kGapMin) return previous;
+  if (is_gauge() || (!has_last_ && !is_delta)) return now;
+  // A delta says nothing about the silence before: its series may have had nothing to report.
+  const bool continues = !is_delta && now - last_seen() <= kContinuesMax && !was_reset(point);
+  return continues ? last_seen() : now - kMinute;
+}
+
+bool SeriesRing::was_reset(const PointView& point) const {
+  if (kind_ == MetricKind::kCounter && point.value < last_value_) return true;
+  for (size_t i = 0; i < std::min(buckets_, last_counts_.size()); ++i) {
+    if ((i < point.counts.size() ? point.counts[i] : 0) < last_counts_[i]) return true;
+  }
+  return false;
+}
+
 void SeriesRing::add_increment(const PointView& point, bool is_delta, Nanos now, Nanos since) {
   double value = point.value;
   std::vector<uint64_t> counts = point.counts;
   counts.resize(buckets_);
   last_counts_.resize(buckets_);
   const bool began_before = !has_last_ && since == now;
-  if (!is_delta && has_last_) {
-    bool was_reset = kind_ == MetricKind::kCounter && value < last_value_;
-    for (size_t i = 0; i < buckets_; ++i) was_reset = was_reset || counts[i] < last_counts_[i];
-    if (!was_reset) {
-      value -= last_value_;
-      for (size_t i = 0; i < buckets_; ++i) counts[i] -= last_counts_[i];
-    }
+  if (!is_delta && has_last_ && !was_reset(point)) {
+    value -= last_value_;
+    for (size_t i = 0; i < buckets_; ++i) counts[i] -= last_counts_[i];
   }
   has_last_ = true;
   last_value_ = point.value;
@@ -75,7 +90,8 @@ void SeriesRing::add_increment(const PointView& point, bool is_delta, Nanos now,
   if (began_before && !is_delta) return;
   std::string packed = pack(counts);
   if (value == 0 && packed.empty()) return;
-  fine_.push_back({now, since, value, std::move(packed)});
+  // The rows before fine_from_ are made.
+  fine_.push_back({now, std::min(std::max(since, fine_from_), now - 1), value, std::move(packed)});
 }
 
 void SeriesRing::add_exemplars(const PointView& point) {
@@ -92,8 +108,18 @@ void SeriesRing::add_exemplars(const PointView& point) {
 }
 
 std::optional<std::string> SeriesRing::close_minute(Nanos end) {
-  const Window window = this->window(end - kMinute, end);
+  Window window = this->window(end - kMinute, end);
   if (window.covered == 0) return std::nullopt;
+  if (!is_gauge()) {
+    // With what was reported too late for the row that it belongs to.
+    const Nanos from = std::max(told_until_, fine_from_);
+    window = {};
+    window.covered = covered_in(std::min(from, end - kMinute), end);
+    window.counts.resize(buckets_);
+    window_of_increments(from, end, window);
+  }
+  told_until_ = std::min(end, last_seen());
+  closed_until_ = end;
   Minute minute;
   minute.end = end;
   if (is_gauge()) {
@@ -118,7 +144,8 @@ bool SeriesRing::load_minute(Nanos end, std::string_view bytes) {
   ByteReader row(bytes);
   Minute minute;
   minute.end = end;
-  const auto covered = static_cast<Nanos>(std::min<uint64_t>(row.count(), kMinute / kMillisecond)) * kMillisecond;
+  constexpr uint64_t kCoveredMax = (kContinuesMax + kMinute) / kMillisecond;
+  const auto covered = static_cast<Nanos>(std::min<uint64_t>(row.count(), kCoveredMax)) * kMillisecond;
   minute.value = row.get<float>();
   if (is_gauge()) {
     minute.mean = row.get<float>();
@@ -128,7 +155,7 @@ bool SeriesRing::load_minute(Nanos end, std::string_view bytes) {
   if (!row.ok() || !std::isfinite(minute.value) || (!coarse_.empty() && coarse_.back().end >= end)) return false;
   cover(end - covered, end);
   if (is_gauge() || minute.value != 0 || !minute.counts.empty()) coarse_.push_back(std::move(minute));
-  fine_from_ = end;
+  fine_from_ = closed_until_ = told_until_ = end;
   return true;
 }
 
@@ -158,8 +185,8 @@ Window SeriesRing::window(Nanos from, Nanos until) const {
 
 void SeriesRing::window_of_increments(Nanos from, Nanos until, Window& out) const {
   // An increment is spread evenly over the time since the snapshot before.
-  const auto add = [&](Nanos begin, Nanos end, double value, const std::string& counts) {
-    const Nanos overlap = std::min(end, until) - std::max(begin, from);
+  const auto add = [&](Nanos begin, Nanos end, Nanos shown_from, double value, const std::string& counts) {
+    const Nanos overlap = std::min(end, until) - std::max(begin, shown_from);
     if (overlap <= 0) return;
     const double part = static_cast<double>(overlap) / static_cast<double>(std::max<Nanos>(end - begin, 1));
     if (kind_ == MetricKind::kHistogram) {
@@ -172,12 +199,12 @@ void SeriesRing::window_of_increments(Nanos from, Nanos until, Window& out) cons
   const auto ends_before = [](const auto& point, Nanos time) { return point.time <= time; };
   for (auto point = std::lower_bound(fine_.begin(), fine_.end(), from, ends_before);
        point != fine_.end() && point->covers < until; ++point)
-    add(std::max(point->covers, fine_from_), point->time, point->value, point->counts);
+    add(point->covers, point->time, std::max(from, fine_from_), point->value, point->counts);
   if (from >= fine_from_) return;
   const auto minute_before = [](const Minute& minute, Nanos time) { return minute.end <= time; };
   for (auto minute = std::lower_bound(coarse_.begin(), coarse_.end(), from, minute_before);
        minute != coarse_.end() && minute->end - kMinute < until && minute->end <= fine_from_; ++minute)
-    add(minute->end - kMinute, minute->end, minute->value, minute->counts);
+    add(minute->end - kMinute, minute->end, from, minute->value, minute->counts);
 }
 
 void SeriesRing::window_of_values(Nanos from, Nanos until, Window& out) const {
@@ -218,12 +245,21 @@ void SeriesRing::forget_after(Nanos now) {
   while (!covered_.empty() && covered_.back().first >= now) covered_.pop_back();
   if (!covered_.empty()) covered_.back().second = std::min(covered_.back().second, now - 1);
   fine_from_ = std::min(fine_from_, now - 1);
+  // The minute that the clock shows is open again.
+  closed_until_ = std::min(closed_until_, now - now % kMinute);
+  told_until_ = std::min(told_until_, now - now % kMinute);
 }
 
 void SeriesRing::forget(Nanos fine_before, Nanos coarse_before) {
+  // Of a series that ended the last row tells until the end of its minute.
+  fine_before = std::min(fine_before, std::max(closed_until_, last_seen()));
+  // The row after a silence tells of all of it, so a silence is not cut.
+  const auto kept = std::find_if(fine_.begin(), fine_.end(), [&](const Point& at) { return at.time > fine_before; });
+  if (kept != fine_.end() && !is_gauge())
+    fine_before = std::min(fine_before, (kept->covers + kMinute - 1) / kMinute * kMinute);
   // The last point of a gauge is what it still is.
   while (!fine_.empty() && fine_.front().time <= fine_before && (!is_gauge() || fine_.size() > 1)) fine_.pop_front();
-  fine_from_ = std::max(fine_from_, std::min(fine_before, last_seen()));
+  fine_from_ = std::max(fine_from_, fine_before);
   while (!coarse_.empty() && coarse_.front().end <= coarse_before) coarse_.pop_front();
   while (covered_.size() > 1 && covered_.front().second < coarse_before) covered_.pop_front();
 }

@@ -4,6 +4,10 @@
 // Of counters and histograms the increments between snapshots are kept, so that resets of a process are dealt with
 // once, and nothing is stored while nothing happens. Of gauges the values are kept when they change. A list of
 // intervals says when the series was reported at all.
+//
+// A cumulative value that continues after a silence of at most an hour tells of the silence, too: it is covered, and
+// the increment is spread over it. After a longer one, after a reset and of a delta nobody knows when it was counted:
+// it is spread over the last minute, and the silence before stays a gap, as it does for a gauge.
 #pragma once
 
 #include <cstdint>
@@ -71,6 +75,9 @@ class SeriesRing {
   // After the clock was set back: what has a later time would stand in the way of all that comes.
   void forget_after(Nanos now);
   Nanos covered_in(Nanos from, Nanos until) const;
+  // Since when a report counts; `now`: nobody knows.
+  Nanos since_of(const PointView& point, bool is_delta, Nanos now, Nanos previous) const;
+  bool was_reset(const PointView& point) const;
   void add_increment(const PointView& point, bool is_delta, Nanos now, Nanos since);
   void add_exemplars(const PointView& point);
   void window_of_increments(Nanos from, Nanos until, Window& out) const;
@@ -86,7 +93,9 @@ class SeriesRing {
 
   std::deque<Point> fine_;
   std::deque<Minute> coarse_;
-  Nanos fine_from_ = 0;  // before this time only minutes are kept
+  Nanos fine_from_ = 0;     // before this time only minutes are kept
+  Nanos closed_until_ = 0;  // the end of the last row
+  Nanos told_until_ = 0;    // what was counted until then is in rows
   std::deque<std::pair<Nanos, Nanos>> covered_;
   std::deque<ExemplarView> exemplars_;
 };

@@ -8,6 +8,8 @@
 namespace tuft::telemetry_store {
 namespace {
 
+using ::testing::DoubleNear;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using Kind = BuiltMetric::Kind;
 
@@ -25,6 +27,21 @@ class Metrics : public StoreOnDiskTest {
     const auto answer = store_->metric(kOperator, query);
     EXPECT_TRUE(answer.ok()) << (answer.ok() ? "" : answer.error().message);
     return answer.ok() ? answer->series.at(0).points : std::vector<double>{};
+  }
+  void report(const std::string& name, double value, Nanos after, const Source& source = {}) {
+    clock_.advance(after);
+    add({{.name = name, .kind = Kind::kCounter, .value = value}}, source);
+  }
+  std::vector<double> steps(std::string name, MetricFunction function, Nanos from, Nanos step) {
+    return points(
+        {.name = std::move(name), .function = function, .time = {.from = from, .until = now()}, .step = step});
+  }
+  double increase(std::string name, Nanos from, Nanos step = 10 * kSecond) {
+    double all = 0;
+    for (const double value : steps(std::move(name), MetricFunction::kIncrease, from, step)) {
+      all += std::isnan(value) ? 0 : value;
+    }
+    return all;
   }
   // The last `seconds` as one step that ends now.
   double last(std::string name, MetricFunction function, Nanos length = 20 * kSecond) {
@@ -67,6 +84,64 @@ TEST_F(Metrics, ASeriesThatAppearsLaterCountsFromZero) {
   double all = 0;
   for (const double value : found) all += std::isnan(value) ? 0 : value;
   EXPECT_DOUBLE_EQ(all, 3);
+}
+
+TEST_F(Metrics, ACounterThatIsReportedSeldomHasARate) {
+  report("c", 100, 10 * kSecond);
+  const Nanos start = now();
+  for (int i = 1; i <= 3; ++i) report("c", 100 + 300 * i, 300 * kSecond);
+  const std::vector<double> rates = steps("c", MetricFunction::kRate, start, 10 * kSecond);
+  EXPECT_THAT(rates, Each(DoubleNear(1, 1e-6)));
+  EXPECT_EQ(rates.size(), 90U);
+  EXPECT_NEAR(increase("c", start), 900, 1e-6);
+  for (int i = 0; i < 3; ++i) report("other", i, 60 * kSecond);
+  reopen();
+  EXPECT_NEAR(increase("c", start, 3600 * kSecond), 900, 1e-3);
+  EXPECT_NEAR(steps("c", MetricFunction::kRate, start, 3600 * kSecond).at(0), 1, 0.1) << "of the minutes of the file";
+}
+
+TEST_F(Metrics, WhatIsCountedInASilenceIsKept) {
+  const Source worker{.worker = "w"};
+  clock_.advance(60 * kSecond - now() % (60 * kSecond));
+  const Nanos start = now();
+  report("c", 100, 10 * kSecond, worker);
+  report("c", 110, 10 * kSecond, worker);
+  for (int i = 0; i < 11; ++i) report("other", i, 10 * kSecond);
+  report("c", 210, 0, worker);
+  EXPECT_NEAR(increase("c", start), 110, 1e-6);
+  report("c", 220, 55 * kSecond, worker);
+  for (int i = 0; i < 80; ++i) report("other", i, 60 * kSecond);
+  EXPECT_NEAR(increase("c", start, 60 * kSecond), 120, 1e-3) << "what only minutes tell of";
+  reopen();
+  EXPECT_NEAR(increase("c", start, 60 * kSecond), 120, 1e-3);
+}
+
+TEST_F(Metrics, ASilenceBeforeAResetIsAGap) {
+  const Nanos start = now();
+  report("c", 100, 10 * kSecond);
+  report("c", 150, 10 * kSecond);
+  report("c", 30, 300 * kSecond);
+  EXPECT_NEAR(increase("c", start), 80, 1e-6);
+  const std::vector<double> rates = steps("c", MetricFunction::kRate, start, 10 * kSecond);
+  EXPECT_TRUE(std::isnan(rates.at(10)));
+  EXPECT_NEAR(rates.back(), 0.5, 1e-6);
+  // A day later the program continues: that it counted all the time is not known.
+  report("c", 90, 24 * 3600 * kSecond);
+  EXPECT_NEAR(increase("c", now() - 60 * kSecond), 60, 1e-6);
+  EXPECT_TRUE(std::isnan(steps("c", MetricFunction::kRate, now() - 600 * kSecond, 10 * kSecond).front()));
+}
+
+TEST_F(Metrics, ASeriesThatEndedKeepsItsLastMinute) {
+  clock_.advance(60 * kSecond - now() % (60 * kSecond));
+  const Nanos start = now();
+  const Source worker{.worker = "w"};
+  for (int i = 0; i < 5; ++i) report("c", 6 * i, 10 * kSecond, worker);
+  for (int i = 0; i < 90; ++i) {
+    report("other", i, 60 * kSecond);
+    EXPECT_NEAR(increase("c", start, 60 * kSecond), 24, 1e-3) << i << " minutes later";
+  }
+  report("c", 34, 10 * kSecond, worker);
+  EXPECT_NEAR(increase("c", start, 60 * kSecond), 34, 1e-3);
 }
 
 TEST_F(Metrics, GaugesHaveLastMeanAndMax) {
@@ -121,7 +196,7 @@ TEST_F(Metrics, ExponentialHistogramsAndDeltasOfUsersPrograms) {
   ASSERT_TRUE(answer.ok()) << answer.error().message;
   EXPECT_EQ(answer->series.at(0).labels.at("tenant"), "bob");
   EXPECT_EQ(answer->series.at(0).labels.at("service"), "tuft");
-  EXPECT_NEAR(answer->series.at(0).points.at(0), 7, 1e-6);
+  EXPECT_NEAR(answer->series.at(0).points.at(0), 14, 1e-6);
   // Bucket i of scale 0 ends at 2^(i+1).
   EXPECT_NEAR(store_
                   ->metric(kBob, {.name = "e",
