@@ -54,7 +54,7 @@ void UsageLedger::restore(const std::vector<UsageRecord>& usage, std::vector<Aud
       }
     }
   }
-  erase(pushed_out, {}, {});
+  erase({}, pushed_out, {}, {});
   forget_old();
 }
 
@@ -143,17 +143,18 @@ void UsageLedger::audit(AuditEvent event) {
   telemetry::SpanContext trace = telemetry::current_context();
   if (trace.keys == 0 && kept->event.session)
     trace = telemetry::share(trace, {{"tuft.session_id", kept->event.session->str()}});
-  erase(pushed_out, std::move(changes), trace);
+  erase(kept->event.user, pushed_out, std::move(changes), trace);
 }
 
 // Writes `changes`, and erases what was pushed out. The record of an act is in the trace of the request or operation
-// that asked for it.
-void UsageLedger::erase(const std::vector<AuditPtr>& pushed_out, std::vector<store::Change> changes,
+// that asked for it, and counts as a write of the user who acted: a loop of requests must not fill the server's memory
+// while the store is slow.
+void UsageLedger::erase(const UserId& user, const std::vector<AuditPtr>& pushed_out, std::vector<store::Change> changes,
                         const telemetry::SpanContext& trace) {
   if (!pushed_out.empty()) metrics::tenants().audit_dropped.add(static_cast<int64_t>(pushed_out.size()));
   if (!persistence_.enabled()) return;
   for (const AuditPtr& gone : pushed_out) changes.push_back({persistence_.put(*gone, kept_for_).key, std::nullopt});
-  if (!changes.empty()) persistence_.write({}, std::move(changes), trace);
+  if (!changes.empty()) persistence_.write(user, std::move(changes), trace);
 }
 
 UsageEvent UsageLedger::event_of(Nanos hour, const LineKey& key, const Line& line) {

@@ -101,7 +101,7 @@ class UsageLedger final : public Usage {
   // Sets `found` to the next events of both lists from `position` on, oldest first, and advances `position`. Returns
   // false after the last event before `until`.
   bool gather_audit(const UserId& user, Nanos until, AuditPosition& position, std::vector<AuditPtr>& found) const;
-  void erase(const std::vector<AuditPtr>& pushed_out, std::vector<store::Change> changes,
+  void erase(const UserId& user, const std::vector<AuditPtr>& pushed_out, std::vector<store::Change> changes,
              const telemetry::SpanContext& trace);
   // The same for the lines of the user in `position`.
   using LinePosition = std::pair<Nanos, LineKey>;

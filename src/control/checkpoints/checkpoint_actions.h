@@ -62,14 +62,15 @@ class CheckpointActions {
                     Copied done) = 0;
 
   // Returns a ticket with which anybody can open the archive until `expires` (wall clock). It is signed, and becomes
-  // invalid when the server restarts. For the user's own checkpoints and public ones.
+  // invalid when the server restarts. For the user's own checkpoints and public ones. Persistence::available()'s error
+  // while the audit of it cannot be stored.
   struct Ticket {
     std::string token;  // URL-safe
     Nanos expires = 0;
   };
   virtual Result<Ticket> archive_ticket(const UserId& user, const CheckpointPath& path) = 0;
   // Returns a ticket for each file of an external checkpoint: the two that PEFT reads, or their encryption. kNotFound
-  // as for an archive; kInvalidArgument for a checkpoint of another kind.
+  // and Persistence::available()'s error as for an archive; kInvalidArgument for a checkpoint of another kind.
   struct FileTickets {
     std::vector<std::pair<std::string, std::string>> files;  // name, token
     Nanos expires = 0;

@@ -103,11 +103,12 @@ CheckpointPtr CheckpointLists::newest_training(const RunId& run) const {
   return found == runs_.end() ? nullptr : last_of(found->second.of_kind[index_of(CheckpointKind::kTraining)]);
 }
 
-std::vector<CheckpointPtr> CheckpointLists::expired(Nanos wall) const {
+std::vector<CheckpointPtr> CheckpointLists::expired(Nanos wall, const CheckpointPtr& after, size_t count_max) const {
   std::vector<CheckpointPtr> found;
   MutexLock lock(mutex_);
-  for (auto each = expiring_.begin(); each != expiring_.end() && each->first <= wall; ++each) {
-    found.push_back(by_path_.at(each->second));
+  auto next = after == nullptr ? expiring_.begin() : expiring_.upper_bound({*after->expires_at, after->path.str()});
+  for (; next != expiring_.end() && next->first <= wall && found.size() < count_max; ++next) {
+    found.push_back(by_path_.at(next->second));
   }
   return found;
 }

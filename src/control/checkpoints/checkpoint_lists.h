@@ -55,8 +55,9 @@ class CheckpointLists {
   // Finds a checkpoint by its path (tinker://...). Returns null if there is none.
   CheckpointPtr find(const std::string& path) const;
   CheckpointPtr newest_training(const RunId& run) const;
-  // Returns the checkpoints that have expired.
-  std::vector<CheckpointPtr> expired(Nanos wall) const;
+  // Returns at most `count_max` of the checkpoints that have expired, those that expired first, after `after`, which
+  // need not exist any more; null: from the first.
+  std::vector<CheckpointPtr> expired(Nanos wall, const CheckpointPtr& after, size_t count_max) const;
 
   // Empty if the run has no (public) checkpoint.
   std::optional<RunHead> head(const RunId& run) const;

@@ -16,6 +16,8 @@ namespace {
 constexpr Nanos kSweepInterval = 2 * kSecond;
 constexpr Nanos kTicketLife = 15 * 60 * kSecond;
 constexpr size_t kUnconfirmedMax = 4096;
+// So that others' tasks have their turns between the removals of many: a user can let thousands expire at one moment.
+constexpr size_t kExpiredAtATime = 16;
 
 void record_failure(const CheckpointPath& path, const Error& error) {
   if (!is_user_error(error.code)) {
@@ -154,8 +156,10 @@ void DiskCheckpointActions::set_ttl(const UserId& user, const CheckpointPath& pa
   act(user, path, trace, std::move(done), work);
 }
 
+// Each ticket makes a record of the audit, so none is issued while the store cannot take more of the user.
 Result<CheckpointActions::Ticket> DiskCheckpointActions::archive_ticket(const UserId& user,
                                                                         const CheckpointPath& path) {
+  TUFT_TRY(parts_.persistence.available(user));
   TUFT_ASSIGN(const CheckpointStore::Ptr checkpoint, parts_.checkpoints.find_visible(user, path.str()));
   const ArchiveGrant grant{path, parts_.clock.wall() + kTicketLife, user};
   audit_download(user, *checkpoint, "archive");
@@ -174,6 +178,7 @@ void DiskCheckpointActions::audit_download(const UserId& user, const Checkpoint&
 
 Result<CheckpointActions::FileTickets> DiskCheckpointActions::file_tickets(const UserId& user,
                                                                            const CheckpointPath& path) {
+  TUFT_TRY(parts_.persistence.available(user));
   TUFT_ASSIGN(const CheckpointStore::Ptr checkpoint, parts_.checkpoints.find_readable(user, path.str()));
   if (path.kind != CheckpointKind::kExternal) {
     return invalid_argument("only external weights have addresses of files; make some with save_weights_external",
@@ -241,17 +246,24 @@ void DiskCheckpointActions::sweep() {
   (void)parts_.disk.post(UserId(), [weak = weak_from_this()] {
     const auto self = weak.lock();
     if (self == nullptr) return;
-    self->remove_expired();
+    // Those that expire while the former ones are being removed have their turn at the next sweep.
+    if (!self->removes_rest_) self->remove_expired(self->parts_.clock.wall(), nullptr);
     self->parts_.checkpoints.clean_up();
   });
 }
 
-// Runs on the disk thread.
-void DiskCheckpointActions::remove_expired() {
-  for (const CheckpointStore::Ptr& checkpoint : parts_.checkpoints.lists().expired(parts_.clock.wall())) {
+// Goes on after the last one even if that could not be removed, which only a later sweep tries again: else those that
+// cannot be removed would keep the thread busy without an end, and keep the others.
+void DiskCheckpointActions::remove_expired(Nanos wall, const CheckpointStore::Ptr& after) {
+  const auto expired = parts_.checkpoints.lists().expired(wall, after, kExpiredAtATime);
+  for (const CheckpointStore::Ptr& checkpoint : expired) {
     const Status removed = remove_now(checkpoint, "expired", UserId(), {});
     if (!removed.ok()) record_failure(checkpoint->path, removed.error());
   }
+  removes_rest_ = expired.size() == kExpiredAtATime &&
+                  parts_.disk.post_rest(UserId(), [weak = weak_from_this(), wall, last = expired.back()] {
+                    if (const auto self = weak.lock()) self->remove_expired(wall, last);
+                  });
 }
 
 }  // namespace tuft::control

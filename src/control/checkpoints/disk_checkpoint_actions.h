@@ -84,13 +84,16 @@ class DiskCheckpointActions final : public CheckpointActions,
   void audit_download(const UserId& user, const Checkpoint& checkpoint, std::string_view purpose);
   // Returns the place of one more open archive.
   Result<ByteAccount::Hold> take_archive(const UserId& user);
-  void remove_expired();
+  // [disk] Removes some that have expired, after `after` (null: from the first), and queues the removal of the rest.
+  void remove_expired(Nanos wall, const CheckpointStore::Ptr& after);
   void keep(const Checkpoint& checkpoint, const telemetry::SpanContext& trace);
 
   const Parts parts_;
   const ArchiveTickets tickets_;
   const std::shared_ptr<ByteAccount> archives_ = std::make_shared<ByteAccount>();  // open ones, by user; not bytes
   std::atomic<Nanos> next_sweep_ = 0;                                              // monotonic
+  // A task that goes on with remove_expired() is queued. Confined to the disk thread.
+  bool removes_rest_ = false;
   mutable Mutex mutex_;
   // Deleted checkpoints (owner and path) whose remove() was answered kUnavailable; the newest ones.
   std::deque<std::pair<UserId, std::string>> unconfirmed_ TUFT_GUARDED_BY(mutex_);

@@ -204,6 +204,24 @@ TEST(UsageLedger, DroppedAuditEventsLeaveTheStore) {
   EXPECT_EQ(metrics.counter("tuft.audit.dropped"), 9'900);
 }
 
+TEST(UsageLedger, TheRecordOfAnActCountsForTheUserWhoActedUntilItIsStored) {
+  FakeClock clock;
+  const auto contents = std::make_shared<store::MemoryContents>();
+  auto persistence = Persistence::open(store::make_memory_store(contents), config::ServerConfig());
+  ASSERT_TRUE(persistence.ok());
+  UsageLedger ledger(config::Limits(), clock, **persistence);
+  contents->hold(true);
+  for (int i = 0; i < 2; ++i) {
+    ledger.audit({.action = AuditAction::kCheckpointArchived,
+                  .user = UserId("bob"),
+                  .owner = UserId("alice"),
+                  .purpose = std::string(Persistence::kPendingBytesMax / 4, 'x')});
+  }
+  EXPECT_EQ((*persistence)->available(UserId("bob")).error().reason, "store_behind");
+  EXPECT_TRUE((*persistence)->available(UserId("alice")).ok());
+  contents->hold(false);
+}
+
 TEST_F(LedgerTest, ASessionIsKnownWhileItsCreationIsInTheAudit) {
   const SessionId first("first");
   ledger.audit({.action = AuditAction::kSessionCreated, .user = user, .session = first});

@@ -115,6 +115,29 @@ TEST_F(Archives, TicketIsForOneCheckpointAndTime) {
   EXPECT_EQ(open(ticket).error().code, ErrorCode::kPermissionDenied);
 }
 
+// Each address makes a record, which waits in memory until the store takes it.
+TEST_F(Archives, NoAddressIsGivenWhileTheStoreIsAway) {
+  keep_state();
+  const RunId run = boot_with_run();
+  const std::string path = with_files(run, "x");
+  const SaveWeightsExternal request{run, 2, "external", std::nullopt, {}, {}};
+  const auto external =
+      value<SaveWeightsExternalResult>(alice, plane().save_weights_external(alice, request, no_trace)->request);
+  ASSERT_TRUE(actions().archive_ticket(alice, path_of(path)).ok());
+  ASSERT_TRUE(actions().file_tickets(alice, path_of(external.path)).ok());
+  contents().set_reachable(false);
+  (void)set_public(alice, path, true);  // its record meets the outage
+  sweep_until([&] { return !plane().ready(); });
+  for (const Error& error : {actions().archive_ticket(alice, path_of(path)).error(),
+                             actions().file_tickets(alice, path_of(external.path)).error()}) {
+    EXPECT_EQ(error.code, ErrorCode::kUnavailable);
+    EXPECT_EQ(error.reason, "store_unavailable");
+  }
+  contents().set_reachable(true);
+  sweep_until([&] { return plane().ready(); });
+  EXPECT_TRUE(actions().archive_ticket(alice, path_of(path)).ok());
+}
+
 TEST_F(Archives, TicketOfAPublicCheckpointIsValidWhileItIsPublic) {
   const RunId run = boot_with_run();
   const std::string path = with_files(run, "x");

@@ -1,7 +1,10 @@
 // Tests of checkpoint actions and of the lifetime of files.
 #include <algorithm>
 #include <fstream>
+#include <future>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "control/checkpoints/tests/checkpoint_actions_fixture.h"
 
@@ -160,6 +163,53 @@ TEST_F(CheckpointActionsTest, CheckpointWithATtlExpires) {
   EXPECT_TRUE(visible(alice, kept));
   EXPECT_EQ(names_in(folder(run)), std::set<std::string>{"kept"});
   EXPECT_TRUE(names_in(folder(run, "sampler_weights")).empty());
+}
+
+// One task of the disk thread removed all that had expired, and nobody's save went on meanwhile.
+TEST_F(CheckpointActionsTest, OthersHaveTheirTurnsWhileManyExpire) {
+  const RunId run = boot_with_run();
+  std::vector<std::string> paths;
+  for (int64_t seq = 1; seq <= 40; ++seq) {
+    const SaveWeights request{run, seq, "short" + std::to_string(seq), 10, false};
+    paths.push_back(value<SaveWeightsResult>(alice, plane().save_weights(alice, request, no_trace)->request).path);
+  }
+  const auto left = [&] {
+    return std::count_if(paths.begin(), paths.end(), [&](const std::string& path) { return visible(alice, path); });
+  };
+  const CheckpointPath bobs = path_of(value<SaveWeightsResult>(bob, save(create_model(bob), bob, 1, "mine")).path);
+  // The disk thread waits in the answer to bob's first request until the sweep and his second one are queued.
+  std::promise<void> waits;
+  std::promise<void> queued;
+  actions().set_public(bob, bobs, false, no_trace, [&](const Status&) {
+    waits.set_value();
+    queued.get_future().wait();
+  });
+  waits.get_future().wait();
+  advance(20 * kSecond);
+  std::promise<int64_t> seen;
+  actions().set_public(bob, bobs, false, no_trace, [&](const Status&) { seen.set_value(left()); });
+  queued.set_value();
+  EXPECT_EQ(seen.get_future().get(), 40 - 16);
+  sweep_until([&] { return left() == 0; });
+}
+
+TEST_F(CheckpointActionsTest, ExpiredOnesThatCannotBeRemovedDoNotKeepTheOthers) {
+  const RunId run = boot_with_run();
+  std::vector<std::string> paths;
+  const auto obstacle = [&](int64_t seq) { return folder(run) / ("s" + std::to_string(seq)) / "deleted.json"; };
+  for (int64_t seq = 1; seq <= 20; ++seq) {
+    const SaveWeights request{run, seq, "s" + std::to_string(seq), seq < 20 ? 10 : 11, false};
+    paths.push_back(value<SaveWeightsResult>(alice, plane().save_weights(alice, request, no_trace)->request).path);
+    if (seq < 20) fs::create_directories(obstacle(seq) / "full");  // the mark of a deleted one cannot replace it
+  }
+  advance(20 * kSecond);
+  sweep_until([&] { return !visible(alice, paths.back()); });
+  EXPECT_TRUE(visible(alice, paths.front()));
+  for (int64_t seq = 1; seq < 20; ++seq) fs::remove_all(obstacle(seq));
+  advance(3 * kSecond);
+  sweep_until([&] {
+    return std::none_of(paths.begin(), paths.end(), [&](const std::string& path) { return visible(alice, path); });
+  });
 }
 
 TEST_F(CheckpointActionsTest, TtlCanBeSetChangedAndRemoved) {
