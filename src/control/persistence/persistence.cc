@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -260,19 +261,39 @@ void Persistence::write(const UserId& user, std::vector<store::Change> changes, 
   bytes_ += pending->bytes;
   if (!user.empty()) bytes_by_user_[user] += pending->bytes;
   pending_.push_back(pending);
-  if (!stalled_) send_locked(pending);
+  ++unsent_;
+  if (unsent_ == 1) send_unsent_locked();  // else those before it wait for room, and it stays behind them
 }
 
-// Called under the lock, so that the store receives the writes in order. The store only queues them.
-void Persistence::send_locked(const PendingPtr& pending) {
+// Called under the lock, so that the store receives the writes in order. The store only queues them. Returns false if
+// its queue is full. That is no failure: the store works, and there is room again when it has answered some.
+bool Persistence::send_locked(const PendingPtr& pending) {
   pending->state = Pending::State::kSent;
   const Status accepted =
       store_->write(pending->write, [this, pending](const Status& status) { on_written(pending, status); });
   if (accepted.ok()) {
     ++sent_;
+  } else if (accepted.error().reason == "store_queue") {
+    pending->state = Pending::State::kWaiting;
+    return false;
   } else {
     note_failure_locked(pending, accepted.error());
   }
+  return true;
+}
+
+// Sends in order what was never sent, until the store has no more room. Then it waits for half of the answers: a try
+// copies the write, which may be large.
+void Persistence::send_unsent_locked() {
+  if (sent_ > send_at_) return;
+  while (unsent_ > 0 && !stalled_) {
+    if (!send_locked(pending_[pending_.size() - unsent_])) {
+      send_at_ = sent_ / 2;
+      return;
+    }
+    --unsent_;
+  }
+  send_at_ = SIZE_MAX;
 }
 
 // A write that may succeed later is repeated. A write that never can is given up, because otherwise nothing behind it
@@ -302,6 +323,7 @@ void Persistence::on_written(const PendingPtr& pending, const Status& status) {
       note_failure_locked(pending, status.error());
     }
     if (pending == probe_ && pending->state == Pending::State::kWritten) go_on_locked();
+    send_unsent_locked();
     calls = take_finished_locked();
   }
   changed_.notify_all();
@@ -395,7 +417,7 @@ void Persistence::sweep() {
   std::vector<std::function<void()>> calls;
   {
     MutexLock lock(mutex_);
-    if (stalled_) probe_locked();
+    stalled_ ? probe_locked() : send_unsent_locked();
     calls = take_finished_locked();  // also of writes that the store refused at once
   }
   for (const auto& call : calls) call();
@@ -412,7 +434,8 @@ void Persistence::probe_locked() {
   sweeps_until_probe_ = kSweepsBetweenProbes;
   for (const PendingPtr& pending : pending_) pending->state = Pending::State::kWaiting;
   probe_ = pending_.front();
-  send_locked(probe_);
+  unsent_ = pending_.size() - 1;
+  if (!send_locked(probe_)) return;                               // reads fill the queue: a later sweep tries again
   if (probe_->state == Pending::State::kWritten) go_on_locked();  // it was given up
 }
 
@@ -420,9 +443,8 @@ void Persistence::go_on_locked() {
   stalled_.reset();
   probe_.reset();
   sweeps_until_probe_ = 0;
-  for (size_t i = 0; i < pending_.size() && !stalled_; ++i) {
-    if (pending_[i]->state == Pending::State::kWaiting) send_locked(pending_[i]);
-  }
+  send_at_ = SIZE_MAX;
+  send_unsent_locked();
 }
 
 void Persistence::close(Nanos budget) {

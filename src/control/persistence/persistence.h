@@ -145,7 +145,9 @@ class Persistence {
                      std::vector<Record>& records) const;
 
   std::string key(std::string_view kind, std::string_view id) const;
-  void send_locked(const PendingPtr& pending) TUFT_REQUIRES(mutex_);
+  // Returns false if the queue of the store is full, and `pending` waits.
+  bool send_locked(const PendingPtr& pending) TUFT_REQUIRES(mutex_);
+  void send_unsent_locked() TUFT_REQUIRES(mutex_);
   void on_written(const PendingPtr& pending, const Status& status);
   void note_failure_locked(const PendingPtr& pending, const Error& error) TUFT_REQUIRES(mutex_);
   std::vector<std::function<void()>> take_finished_locked() TUFT_REQUIRES(mutex_);
@@ -170,6 +172,10 @@ class Persistence {
   std::optional<Error> stalled_ TUFT_GUARDED_BY(mutex_);  // a write failed: the rest waits for sweep()
   PendingPtr probe_ TUFT_GUARDED_BY(mutex_);              // the write that tests whether the store is back
   int sweeps_until_probe_ TUFT_GUARDED_BY(mutex_) = 0;
+  // The last ones of pending_, which the store did not get: it is away, or its queue was full. They are sent when sent_
+  // has come down to send_at_.
+  size_t unsent_ TUFT_GUARDED_BY(mutex_) = 0;
+  size_t send_at_ TUFT_GUARDED_BY(mutex_) = SIZE_MAX;
   std::deque<Barrier> barriers_ TUFT_GUARDED_BY(mutex_);
 };
 

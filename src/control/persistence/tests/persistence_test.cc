@@ -202,6 +202,43 @@ TEST_F(PersistenceTest, ASlowStoreRefusesOnlyWhoHasTooMuchPending) {
   for (const UserId& user : {kAlice, kBob, kCarol}) EXPECT_TRUE(persistence.available(user).ok());
 }
 
+// The refusal was taken for an outage, and everybody got 503.
+TEST_F(PersistenceTest, AFullQueueOfTheStoreIsNoOutage) {
+  const auto opened = Persistence::open(store::make_memory_store(contents_, {.operations_max = 8}), config_);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  Persistence& persistence = **opened;
+  std::atomic<int> done = 0;
+  SessionRecord record = session("s");
+  const auto write_many = [&] {
+    for (int i = 0; i < 100; ++i) {
+      record.request.project_id = std::to_string(i);
+      persistence.write(kAlice, {persistence.put(record)}, {}, [&] { ++done; });
+    }
+  };
+  const auto stored = [&] { return session_from_json(contents_->copy().at("ns::session::s"))->request.project_id; };
+  contents_->hold(true);
+  write_many();
+  EXPECT_TRUE(persistence.available(kAlice).ok());
+  contents_->hold(false);
+  EXPECT_TRUE(durable(persistence).ok());
+  EXPECT_EQ(done, 100);
+  EXPECT_EQ(stored(), "99");
+  // An outage while writes wait for room.
+  contents_->hold(true);
+  write_many();
+  contents_->set_reachable(false);
+  contents_->hold(false);
+  await([&] { return !persistence.available().ok(); });
+  record.request.project_id = "last";
+  persistence.write(kAlice, {persistence.put(record)}, {}, [&] { ++done; });
+  contents_->set_reachable(true);
+  await([&] {
+    persistence.sweep();
+    return done == 201 && persistence.available().ok();
+  });
+  EXPECT_EQ(stored(), "last");
+}
+
 TEST_F(PersistenceTest, ClosingDoesNotWaitForAStoreThatHangs) {
   const auto opened = open();
   Persistence& persistence = **opened;
