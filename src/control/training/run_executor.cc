@@ -323,6 +323,7 @@ void RunExecutor::close(const RunPtr& run, const Error& why) {
     MutexLock lock(run->mutex);
     if (run->closed) return;
     run->closed = true;
+    run->hopes = false;
     was_created = run->created;
     was_counted = !run->ending;
     left = run->log.drain();

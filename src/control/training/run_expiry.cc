@@ -19,8 +19,9 @@ Step next_step_locked(Run& run, Nanos now) TUFT_REQUIRES(run.mutex) {
   RunEnding& ending = *run.ending;
   const actor::ModelActor& worker = run.backend()->actor();
   const bool has_adapter = run.created && worker.incarnation() == run.adapter_incarnation;
-  // A worker that does not answer now may answer again with the adapter in its memory.
-  const bool waits = run.restoring_incarnation > 0 || (has_adapter && !worker.ready());
+  // A worker that does not answer now may answer again with the adapter in its memory, and so may one that has not come
+  // back since the server was restarted.
+  const bool waits = run.hopes || run.restoring_incarnation > 0 || (has_adapter && !worker.ready());
   if (waits || now < ending.not_before) return Step::kNone;
   ending.not_before = now + kPause;
   if (ending.tries >= RunEnding::kTriesMax && ending.saves) {

@@ -190,7 +190,9 @@ bool RunResumption::take_over(const RunPtr& run, const ModelBackendPtr& worker, 
   if (obstacle.empty() && !add_unstored(run, unstored)) obstacle = "an operation came again with another number";
   {
     MutexLock lock(run->mutex);
-    if (obstacle.empty() && (run->closed || run->ending)) obstacle = "it ends";
+    // One that hopes is taken over to be saved; it accepts no operations any more.
+    const bool only_saves = run->hopes && unstored.empty();
+    if (obstacle.empty() && (run->closed || (run->ending && !only_saves))) obstacle = "it ends";
     if (obstacle.empty() && worker->actor().incarnation() != incarnation) obstacle = "the connection broke again";
     if (obstacle.empty()) {
       parts_.runs.attend_locked(run);
@@ -221,7 +223,7 @@ std::string_view RunResumption::obstacle_locked(Run& run, const Held& held,
                                                 std::vector<worker::v1::HeldCall>& unstored) {
   if (run.restoring_incarnation > 0 || run.backend()->holds(run.adapter_incarnation)) return "it is elsewhere";
   if (!run.hopes && run.adapter_incarnation == 0) return "it has moved";
-  if (!run.created || run.closed || run.ending || run.broken) return "it ends";
+  if (!run.created || run.closed || (run.ending && !run.hopes) || run.broken) return "it ends";
   const auto newer = newer_calls_locked(run, held);
   if (!newer) return "the worker lacks operations that were made elsewhere";
   for (const worker::v1::HeldCall* call : *newer) {
@@ -231,6 +233,7 @@ std::string_view RunResumption::obstacle_locked(Run& run, const Held& held,
     }
     unstored.push_back(*call);
   }
+  if (run.ending && !unstored.empty()) return "it ends";
   return {};
 }
 
@@ -300,19 +303,23 @@ void RunResumption::fall_back(const RunPtr& run, const RunFallback& fallback) {
   for (const FutureRecord& record : fallback.settled) settled.emplace(record.request.str(), &record);
   std::vector<OperationPtr> left;
   {
-    MutexLock lock(run->mutex);
-    if (!run->hopes) return;  // a worker has it
-    run->hopes = false;
-    left = run->log.restart_at(fallback.record.next_seq_id);
-    run->numbers_lost = fallback.lost;
-    run->gradient_lost = fallback.lost && fallback.record.restore_lacks_gradient;
-    run->weights_changed = fallback.lost;
-    if (fallback.lost) run->journal.give_up();
-    run->gradient_pending = false;
-    run->last_operation.clear();
+    // Until the record is written, so that who closes the run meanwhile erases it afterwards.
+    const MutexLock order(run->record_mutex);
+    {
+      MutexLock lock(run->mutex);
+      if (!run->hopes) return;  // a worker has it, or it is closed
+      run->hopes = false;
+      left = run->log.restart_at(fallback.record.next_seq_id);
+      run->numbers_lost = fallback.lost;
+      run->gradient_lost = fallback.lost && fallback.record.restore_lacks_gradient;
+      run->weights_changed = fallback.lost;
+      if (fallback.lost) run->journal.give_up();
+      run->gradient_pending = false;
+      run->last_operation.clear();
+    }
+    parts_.futures.undo(fallback.settled);
+    parts_.persistence.write(run->user, {parts_.persistence.put(fallback.record)}, {});
   }
-  parts_.futures.undo(fallback.settled);
-  parts_.persistence.write(run->user, {parts_.persistence.put(fallback.record)}, {});
   for (const OperationPtr& operation : left) {
     const auto record = settled.find(operation->future->request.str());
     // Those that came meanwhile did not know of the loss.

@@ -198,6 +198,45 @@ TEST_F(Takeover, ARunGoesOnAtItsWorker) {
   EXPECT_EQ(worker().weights_of(run.str()), 2);
 }
 
+// It was dropped, and what it had trained was lost, before its worker could say that it holds it.
+TEST_F(Takeover, ARunWhoseSessionEndsIsSavedWhenItsWorkerIsBack) {
+  const auto [own, run] = boot_with_session_and_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  ASSERT_TRUE(durable().ok());
+  crash_and_come_back(true, [&, own = own] {
+    EXPECT_TRUE(plane().end_session(alice, own, {}).ok());
+    for (int i = 0; i < 5; ++i) advance(kSecond);
+  });
+  sweep_until([&, run = run] {
+    advance(kSecond / 10);
+    return worker().weights_of(run.str()) < 0;
+  });
+  const auto names = names_in(folder(run));
+  ASSERT_EQ(names.size(), 1U);
+  EXPECT_TRUE(names.begin()->starts_with("expired-")) << *names.begin();
+}
+
+TEST_F(Takeover, ARunWhoseSessionEndsLeavesNoRecordIfNoWorkerHoldsIt) {
+  const auto [own, run] = boot_with_session_and_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  ASSERT_TRUE(durable().ok());
+  crash();
+  boot(false);
+  EXPECT_TRUE(plane().end_session(alice, own, {}).ok());
+  advance(kSecond);
+  worker().start();
+  const auto has_record = [&, run = run] {
+    for (const auto& [key, value] : contents().copy()) {
+      if (key.ends_with("::training_run::" + run.str())) return true;
+    }
+    return false;
+  };
+  sweep_until([&] { return !has_record(); });
+  advance(2 * RunResumption::kHope);
+  ASSERT_TRUE(durable().ok());
+  EXPECT_FALSE(has_record());
+}
+
 TEST_F(Takeover, ASamplerStaysInTheWorker) {
   const auto [own, run] = boot_with_session_and_run();
   value<OptimStepResult>(alice, optim_step(run, alice, 1));
