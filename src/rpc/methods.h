@@ -6,6 +6,7 @@
 // otherwise. A missing handler fails the build.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "base/clock.h"
@@ -15,6 +16,13 @@ namespace tuft::rpc {
 
 inline constexpr const char* kIdsMetadata = "tuft-ids-bin";  // a serialized CallIds
 inline constexpr int kMessageBytesMax = 256 << 20;
+// Of that, for the values in a message. The rest is for their keys and shapes, for times and for numbers. What makes an
+// answer is limited by this beforehand: it would be refused after its work was done.
+inline constexpr int64_t kValueBytesMax = kMessageBytesMax - (1 << 20);
+// The most cells of the loss inputs of one request, counting sparse tensors as dense. The answer has up to a float for
+// each.
+inline constexpr int64_t kLossCellsMax = kValueBytesMax / static_cast<int64_t>(sizeof(float));
+static_assert(kLossCellsMax == (1 << 26) - (1 << 18), "docs/configuration.md names the number");
 
 // Default deadlines. What changes state or takes a place at the engine has none: an operation that was reported failed
 // while the worker goes on with it would be done twice. Such a call ends with its answer, or with its worker's life.

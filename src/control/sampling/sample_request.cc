@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "rpc/methods.h"
+
 namespace tuft::control {
 namespace {
 
@@ -229,6 +231,11 @@ Result<worker::v1::SampleRequest> make_sample_request(const config::ModelConfig&
                   " bytes, and " + std::to_string(kScoreBytesMax) +
                   " are allowed; lower topk_sample_logprobs, num_samples, max_tokens, topk_prompt_logprobs or "
                   "prompt_alt_tokens_k, or leave record_stability_info out");
+  }
+  if (const int64_t bytes = answer_bytes_max(request); bytes > rpc::kValueBytesMax) {
+    return refuse("the answer could take " + std::to_string(bytes) + " bytes, and " +
+                  std::to_string(rpc::kValueBytesMax) +
+                  " are allowed; lower num_samples or max_tokens, or ask for fewer log-probabilities");
   }
   return request;
 }

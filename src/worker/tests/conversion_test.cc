@@ -222,6 +222,12 @@ TEST(TrainRequest, ASmallMessageCannotAskForMuchMemory) {
   EXPECT_EQ(refusal(request).code, ErrorCode::kPayloadTooLarge);
 }
 
+// Else the gradient of such a request would have been added, and the answer could not be sent.
+TEST(TrainRequest, TheLogprobsOfAllCellsFitIntoOneMessage) {
+  constexpr int64_t kBytes = kLossCellsMax * static_cast<int64_t>(sizeof(float));
+  EXPECT_LE(kBytes + (1 << 20), int64_t{rpc::kMessageBytesMax});
+}
+
 TEST(TrainRequest, InputsOtherThanTextAreRefusedByName) {
   auto request = request_with(dense(tinker_public::DTYPE_FLOAT32, "", {}));
   request.mutable_data(0)->add_model_input()->mutable_image()->set_data("png");

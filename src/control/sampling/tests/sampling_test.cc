@@ -3,6 +3,7 @@
 #include "control/sampling/sample_request.h"
 #include "control/sampling/sampling_controller.h"
 #include "control/tests/plane.h"
+#include "rpc/methods.h"
 
 namespace tuft::control {
 namespace {
@@ -191,6 +192,24 @@ TEST_F(Sampling, WhatAnAnswerCanTakeIsBoundedAndCharged) {
   request.params.set_max_tokens(10'000);
   EXPECT_NE(plane().sample(alice, request, no_trace).error().message.find("lower topk_sample_logprobs"),
             std::string::npos);
+}
+
+// The worker could not send it, after all its work.
+TEST(SampleAnswer, IsNeverLargerThanAMessageCanCarry) {
+  config::ModelConfig model;
+  model.max_model_len = 1'000'000;
+  Sample sample;
+  sample.prompt_tokens.assign(100, 1);
+  sample.num_samples = 128;
+  sample.params.set_max_tokens(261'000);
+  const auto fits = make_sample_request(model, UserId("alice"), sample);
+  ASSERT_TRUE(fits.ok()) << fits.error().message;
+  EXPECT_LE(answer_bytes_max(*fits), rpc::kValueBytesMax);
+  sample.params.set_max_tokens(261'200);
+  const auto refused = make_sample_request(model, UserId("alice"), sample);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(refused.error().message.find("lower num_samples or max_tokens"), std::string::npos);
 }
 
 // The cost decides whose turn it is in the dispatch queue.
