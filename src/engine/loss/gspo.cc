@@ -38,8 +38,8 @@ class Gspo final : public Loss {
       const double clipped_term = clipped * advantage;
       sum.loss -= std::min(free_term, clipped_term);
       sum.weight += 1.0;
-      // If the clipped term is the smaller one, it does not depend on p.
-      if (free_term <= clipped_term) dloss[i] = static_cast<float>(-free_term);
+      // If the clipped term is the smaller one, it does not depend on p. A ratio of NaN is not smaller, and makes NaN.
+      if (!(clipped_term < free_term)) dloss[i] = static_cast<float>(-free_term);
     }
     return sum;
   }

@@ -1,6 +1,8 @@
 #include "engine/loss/loss.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "base/check.h"
 
@@ -80,7 +82,9 @@ DatumLoss TokenwiseLoss::datum(const DatumTargets& targets, std::span<float> dlo
     sum.loss += one.loss;
     sum.weight += one.weight;
     sum.has_mean = sum.has_mean && one.weight >= 0;
-    dloss[i] = static_cast<float>(one.dloss_dlogprob);
+    // With a finite derivative, or with 0, whose row is dropped, a step would be made after a loss that is not finite.
+    const double slope = std::isfinite(one.loss) ? one.dloss_dlogprob : std::numeric_limits<double>::quiet_NaN();
+    dloss[i] = static_cast<float>(slope);
   }
   return sum;
 }

@@ -20,8 +20,8 @@ class Ppo final : public TokenwiseLoss {
     const double ratio = std::exp(token.logprob - token.sampled_logprob);
     const double free = ratio * token.advantage;
     const double clipped = std::clamp(ratio, range_.low, range_.high) * token.advantage;
-    // If the clipped term is the smaller one, it does not depend on p.
-    return {-std::min(free, clipped), free <= clipped ? -free : 0.0, 1.0};
+    // If the clipped term is the smaller one, it does not depend on p. A ratio of NaN is not smaller, and makes NaN.
+    return {-std::min(free, clipped), clipped < free ? 0.0 : -free, 1.0};
   }
 
  private:

@@ -317,6 +317,25 @@ TEST(Loss, PpoThenClippedTokensPushOneWayOnly) {
   EXPECT_DOUBLE_EQ(tokenwise(*loss).token(-0.5, std::vector{-1.0, -2.0}).dloss_dlogprob, 2.0 * ratio);
 }
 
+// So that the next optim_step is skipped (train/scheduler.h).
+TEST(Loss, ALossIsNotFiniteThenItsGradientIsNotEither) {
+  const std::vector<float> sampled = {-1.0F, -1.0F, -1.0F};
+  const std::vector<float> ones = {1.0F, 1.0F, 1.0F};
+  const std::vector<std::span<const float>> inputs = {sampled, ones, ones};
+  for (const float broken : {std::nanf(""), -HUGE_VALF}) {
+    const std::vector<float> logprobs = {-1.0F, broken, -2.0F};
+    for (const std::string_view name : loss_names()) {
+      const auto loss = make_loss(std::string(name), {}).value();
+      std::vector<float> dloss(logprobs.size());
+      const DatumLoss got = loss->datum({logprobs, inputs}, dloss);
+      EXPECT_TRUE(std::isnan(got.loss) || !std::isnan(broken)) << name;
+      EXPECT_TRUE(std::isfinite(got.loss) || !std::isfinite(dloss[1])) << name << ' ' << broken;
+    }
+  }
+  const auto ppo = make_loss("ppo", {}).value();
+  EXPECT_TRUE(std::isnan(tokenwise(ppo).token(NAN, std::vector{-1.0, 2.0}).dloss_dlogprob));
+}
+
 TEST(Loss, AdvantageZeroThenPromptTokensCountNothing) {
   for (const std::string name : {"importance_sampling", "ppo", "cispo"}) {
     const auto loss = make_loss(name, {});
