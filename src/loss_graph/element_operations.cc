@@ -47,6 +47,11 @@ bool needs_bools(std::string_view operation) {
          operation == "inv" || operation.starts_with("bitwise_");
 }
 
+// torch has no such function of two tensors of bools.
+bool lacks_bools(std::string_view function) {
+  return function == "floor_divide" || function == "remainder" || function == "fmod" || function == "pow";
+}
+
 // Operators on Python numbers alone, such as x.shape[0] - 1, make Python numbers.
 Value python_unary(PlanBuilder& builder, std::string_view function, const Value& a) {
   if (function == "neg") return python_binary(builder, "sub", Value::of_int(0), a);
@@ -66,6 +71,8 @@ int element(PlanBuilder& builder, std::string_view operation, int a) {
   if (is_subtraction(function) && builder.dtype(a) == Dtype::kBool) {
     return builder.fail("a tensor of bools has no negative; use logical_not, or convert it with .float()");
   }
+  // torch computes it with integers.
+  if (function == "square" && builder.dtype(a) == Dtype::kBool) a = builder.convert(a, Dtype::kInt);
   const bool rounds = function == "floor" || function == "ceil" || function == "trunc" || function == "round";
   if (rounds && builder.dtype(a) != Dtype::kFloat) return a;
   return builder.unary(function, a);
@@ -91,6 +98,11 @@ int pair(PlanBuilder& builder, std::string_view operation, int a, int b) {
         "tensors of bools cannot be subtracted; use logical_not or logical_xor, or convert them with "
         ".float()");
   }
+  if (builder.dtype(a) == Dtype::kBool && builder.dtype(b) == Dtype::kBool) {
+    if (lacks_bools(function)) return builder.fail("it cannot take two tensors of bools; convert them with .float()");
+    // The sum of two bools is a bool. Their product, maximum and minimum are bools anyway.
+    if (function == "add") return builder.binary("logical_or", a, b);
+  }
   return builder.binary(function, a, b);
 }
 
@@ -104,8 +116,13 @@ Value lower_pair(PlanBuilder& builder, const Call& call) {
 // add and sub of torch have a third argument.
 Value lower_scaled(PlanBuilder& builder, const Call& call) {
   if (!call.has(2)) return lower_pair(builder, call);
-  const int scaled = pair(builder, "mul", call.array(1), call.array(2));
-  return Value::array(pair(builder, call.name(), call.array(0), scaled));
+  const int a = call.array(0);
+  const int b = call.array(1);
+  int scale = call.array(2);
+  if (builder.dtype(a) == Dtype::kBool && builder.dtype(b) == Dtype::kBool) {
+    scale = builder.convert(scale, Dtype::kBool);  // else an alpha such as 2 would make the sum of bools an integer
+  }
+  return Value::array(pair(builder, call.name(), a, pair(builder, "mul", b, scale)));
 }
 
 Value lower_div(PlanBuilder& builder, const Call& call) {
@@ -115,6 +132,9 @@ Value lower_div(PlanBuilder& builder, const Call& call) {
   if (mode.text != "trunc") call.fail(2, "must be 'floor' or 'trunc'");
   const int a = call.array(0);
   const int b = call.array(1);
+  if (builder.dtype(a) == Dtype::kBool && builder.dtype(b) == Dtype::kBool) {
+    return Value::array(builder.fail("it cannot take two tensors of bools; convert them with .float()"));
+  }
   const Dtype dtype = std::max(builder.dtype(a), builder.dtype(b));
   return Value::array(builder.unary("trunc", builder.binary("div", a, b), dtype));
 }
@@ -125,7 +145,7 @@ Value lower_pow(PlanBuilder& builder, const Call& call) {
   if (builder.dtype(a) != Dtype::kFloat && call.value(1).is(Value::Kind::kInt) && call.value(1).integer < 0) {
     return Value::array(builder.fail("integers have no negative powers; convert them with .float()"));
   }
-  return Value::array(builder.binary("pow", a, call.array(1)));
+  return Value::array(pair(builder, "pow", a, call.array(1)));
 }
 
 Value lower_clamp(PlanBuilder& builder, const Call& call) {

@@ -54,6 +54,44 @@ TEST(LossGraph, ChoosesGradientsAtKinksAsTorch) {
   EXPECT_EQ(gradient("torch.sign", {-1, 0, 5}), Gradient({0, 0, 0}));
 }
 
+// The values are those of torch, as decimal digits.
+TEST(LossGraph, OfTwoTensorsOfBoolsTheSumIsABool) {
+  const std::vector<float> first = {-1, -1, 1, 1};
+  const std::vector<float> second = {1, -1, -1, 1};
+  const std::vector<float> weights = {1000, 100, 10, 1};
+  const std::vector<Tensor> inputs = {vector_of(first), vector_of(second), vector_of(weights)};
+  const auto evaluate = [&](const std::string& target, Json arguments, Json kwargs) {
+    GraphBuilder graph({{"logprobs", 1}, {"second", 1}, {"weights", 1}});
+    graph.call("a", "operator.lt", args({ref("logprobs"), 0.0})).call("b", "operator.lt", args({ref("second"), 0.0}));
+    graph.call("c", target, std::move(arguments), std::move(kwargs));
+    graph.call("digits", "operator.mul", args({ref("weights"), ref("c")}));
+    graph.call("nothing", "operator.mul", args({ref("logprobs"), 0.0}));
+    graph.call("both", "operator.add", args({ref("digits"), ref("nothing")}));
+    graph.call("loss", ".sum", args({ref("both")})).output("loss");
+    const auto program = graph.parse();
+    EXPECT_TRUE(program.ok()) << program.error().message;
+    return (*program)->evaluate(inputs);
+  };
+  const auto digits = [&](const std::string& target, Json arguments, Json kwargs = Json::object()) {
+    const auto outcome = evaluate(target, std::move(arguments), std::move(kwargs));
+    EXPECT_TRUE(outcome.ok()) << target << ": " << outcome.error().message;
+    return outcome.ok() ? outcome->loss : -1.0;
+  };
+  const Json both = args({ref("a"), ref("b")});
+  EXPECT_EQ(digits("torch.add", both), 1110);
+  EXPECT_EQ(digits("operator.add", both), 1110);
+  EXPECT_EQ(digits("torch.add", both, {{"alpha", 2}}), 1110);
+  EXPECT_EQ(digits("operator.mul", both), 100);
+  EXPECT_EQ(digits("torch.maximum", both), 1110);
+  EXPECT_EQ(digits("torch.minimum", both), 100);
+  EXPECT_EQ(digits("operator.add", args({ref("a"), 1})), 2211) << "with a Python integer it is an integer";
+  for (const char* refused : {"torch.floor_divide", "torch.remainder", "torch.fmod", "torch.pow"}) {
+    const auto outcome = evaluate(refused, both, Json::object());
+    ASSERT_FALSE(outcome.ok()) << refused;
+    EXPECT_NE(outcome.error().message.find("two tensors of bools"), std::string::npos) << outcome.error().message;
+  }
+}
+
 TEST(LossGraph, GivesTheGradientOfMaxAlongADimensionToTheFirst) {
   GraphBuilder graph;
   graph.call("m", ".max", args({ref("logprobs")}), {{"dim", 0}});
