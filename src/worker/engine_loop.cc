@@ -14,8 +14,10 @@ namespace tuft::worker {
 namespace {
 
 // Operations without a pass (optimizer steps, loads, saves) run before passes, since clients then send what makes the
-// next pass fuller. A pass waits for at most so many of them.
+// next pass fuller. A pass waits for at most so many of them, and only while they have taken less than this time: the
+// creation of a large adapter takes a second.
 constexpr int kTurnsInARowMax = 64;
+constexpr Nanos kTurnsTimeMax = kSecond / 2;
 
 // An operation's own file, the page of its adapter, and the page of an adapter that makes room for it.
 constexpr size_t kFileJobsPerOperation = 3;
@@ -141,7 +143,7 @@ bool EngineLoop::run_file_step() {
 }
 
 bool EngineLoop::idle() const {
-  return turns_.empty() && stepping_.empty() && trainer_->idle() && sampler_->idle() && !lacked_memory_;
+  return !has_turns() && stepping_.empty() && trainer_->idle() && sampler_->idle() && !lacked_memory_;
 }
 
 // Returns false once the inbox is closed. `waits`: for work, if there is none.
@@ -160,7 +162,7 @@ bool EngineLoop::run_once(bool waits) {
 }
 
 void EngineLoop::run_piece() {
-  const bool training = !turns_.empty() || !stepping_.empty() || !trainer_->idle();
+  const bool training = has_turns() || !stepping_.empty() || !trainer_->idle();
   if (!training && sampler_->idle()) return;
   const TimeShare::Turn turn = share_.next(training, !sampler_->idle());
   const Nanos begin = clock_.monotonic();
@@ -191,7 +193,7 @@ void EngineLoop::accept(InboxItem item) {
 void EngineLoop::accept(FileDone done) {
   AdapterQueue& queue = queues_.find(done.queue)->second;
   try {
-    turns_.push_back(std::move(done.queue));
+    add_turn(queue, std::move(done.queue));
   } catch (const std::bad_alloc&) {
     queue.has_turn = false;
     lacked_memory_ = true;
@@ -310,7 +312,7 @@ void EngineLoop::proceed_or_throw(Queues::iterator at) {
   if (operations.empty()) {
     queues_.erase(at);
   } else if (queue.training == 0 && !queue.has_turn) {
-    turns_.push_back(at->first);
+    add_turn(queue, at->first);
     queue.has_turn = true;
   }
 }
@@ -324,27 +326,42 @@ void EngineLoop::run_training_piece() {
   ++steps_;
   sampler_->pause();
   const bool others_wait = !trainer_->idle() || !stepping_.empty();
-  if (!turns_.empty() && (!others_wait || turns_in_a_row_ < kTurnsInARowMax)) {
-    ++turns_in_a_row_;
-    advance_next_queue();
+  if (!others_wait) turns_before_pass_ = {};
+  if (!stepped_.empty()) {
+    const std::string name = std::move(stepped_.front());
+    stepped_.pop_front();
+    advance_queue(name);
+  } else if (!turns_.empty() && (!others_wait || may_take_turn())) {
+    const Nanos begin = clock_.monotonic();
+    advance_queue(turns_.pop());
+    ++turns_before_pass_.count;
+    turns_before_pass_.time += clock_.monotonic() - begin;
   } else if (!stepping_.empty()) {
+    // Steps alone do not begin a new series of turns: a pass that waits as well comes next, before further turns.
     run_steps();
-    turns_in_a_row_ = 0;
   } else {
-    turns_in_a_row_ = 0;
+    turns_before_pass_ = {};
     trainer_->step();
   }
   adapter_memory_ = engine_.adapters().memory();
   gauges_.progressed(clock_.monotonic());
 }
 
+bool EngineLoop::may_take_turn() const {
+  return turns_before_pass_.count < kTurnsInARowMax && turns_before_pass_.time < kTurnsTimeMax;
+}
+
+// The turn is that of the tenant whose operation is the first. If it throws, nothing has changed.
+void EngineLoop::add_turn(const AdapterQueue& queue, std::string name) {
+  turns_.push(queue.operations.front()->tenant(), 1, std::move(name));
+}
+
 // The answers of the steps go before all other work.
 void EngineLoop::run_steps() {
-  std::vector<std::string> queues = stepping_.run();
-  for (auto name = queues.rbegin(); name != queues.rend(); ++name) {
-    AdapterQueue& queue = queues_.find(*name)->second;
+  for (std::string& name : stepping_.run()) {
+    AdapterQueue& queue = queues_.find(name)->second;
     try {
-      turns_.push_front(std::move(*name));
+      stepped_.push_back(std::move(name));
     } catch (const std::bad_alloc&) {
       queue.has_turn = false;
       lacked_memory_ = true;
@@ -365,9 +382,7 @@ void EngineLoop::trained(Operation& operation) {
   proceed(at);
 }
 
-void EngineLoop::advance_next_queue() {
-  const std::string name = std::move(turns_.front());
-  turns_.pop_front();
+void EngineLoop::advance_queue(const std::string& name) {
   const auto at = queues_.find(name);
   AdapterQueue& queue = at->second;
   Operation& operation = *queue.operations.front();

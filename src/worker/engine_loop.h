@@ -15,6 +15,7 @@
 #include <string>
 #include <thread>
 
+#include "base/fair_queue.h"
 #include "engine/sample/sampler.h"
 #include "worker/adapter_pager.h"
 #include "worker/engine_gauges.h"
@@ -81,7 +82,7 @@ class EngineLoop {
   struct AdapterQueue {
     std::deque<std::unique_ptr<Operation>> operations;
     size_t training = 0;    // number of operations at the front that are with the training scheduler
-    bool has_turn = false;  // the first operation is in turns_, with a thread for files or in stepping_
+    bool has_turn = false;  // the first operation is in turns_ or stepped_, with a thread for files or in stepping_
     bool begun = false;     // the first operation has run before
     bool waits = false;     // until the adapter is back from its page
   };
@@ -109,7 +110,10 @@ class EngineLoop {
   void proceed(Queues::iterator at);
   void proceed_or_throw(Queues::iterator at);
   void set_waits(AdapterQueue& queue, bool waits);
-  void advance_next_queue();
+  bool has_turns() const { return !turns_.empty() || !stepped_.empty(); }
+  bool may_take_turn() const;
+  void add_turn(const AdapterQueue& queue, std::string name);
+  void advance_queue(const std::string& name);
   void fail_waiting(AdapterQueue& queue, const Error& error);
   void run_training_piece();
   void run_steps();
@@ -131,10 +135,16 @@ class EngineLoop {
   // The engine thread's own.
   std::deque<InboxItem> taken_;
   Queues queues_;
-  size_t queues_waiting_ = 0;      // number of queues that wait for an adapter
-  std::deque<std::string> turns_;  // queues whose first operation can run and is not with the training scheduler
-  int turns_in_a_row_ = 0;         // turns since the last training pass
-  bool lacked_memory_ = false;     // a queue may lack a turn
+  size_t queues_waiting_ = 0;  // number of queues that wait for an adapter
+  // Queues whose first operation can run and is not with the training scheduler. Tenants take turns, so that the
+  // hundreds of creations of one do not delay the step of another.
+  FairQueue<std::string, std::string> turns_{1};
+  std::deque<std::string> stepped_;  // queues whose step was made and is not answered yet
+  struct {
+    int count = 0;
+    Nanos time = 0;
+  } turns_before_pass_;         // the turns of turns_ since a pass or a step has been waiting
+  bool lacked_memory_ = false;  // a queue may lack a turn
   std::unique_ptr<engine::Sampler> sampler_;
   TimeShare share_;
   const OperationMetrics metrics_;

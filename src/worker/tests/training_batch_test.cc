@@ -178,6 +178,29 @@ TEST_F(TrainingBatchTest, OptimStepsOfSeveralClientsThenTakenTogether) {
   EXPECT_EQ(std::count(answered_.begin(), answered_.end(), "optim b"), 1);
 }
 
+// Steps among the turns of others do not begin the series of turns again, after which a pass runs.
+TEST_F(TrainingBatchTest, OthersKeepTakingTurnsAndStepsThenAPassRunsAllTheSame) {
+  constexpr int kTurns = 400;
+  answered_.reserve(2 * kTurns);
+  Trained a = hold();
+  std::vector<std::future<void>> turns;
+  std::vector<std::future<bool>> steps;
+  for (int i = 0; i < kTurns; ++i) {
+    std::packaged_task<void()> turn([this] { answered_.emplace_back("turn"); });
+    turns.push_back(turn.get_future());
+    loop_->post(std::make_unique<EngineWork>(std::move(turn)));
+    if (i % 40 == 0) steps.push_back(post_optim("c"));
+  }
+  Trained b = post_train("b", 1);
+  gate_.open();
+  EXPECT_TRUE(a.ok() && b.ok());
+  for (auto& step : steps) EXPECT_TRUE(step.get());
+  for (auto& turn : turns) turn.wait();
+  stop();
+  const auto pass = std::find(answered_.begin(), answered_.end(), "b");
+  EXPECT_LE(std::count(answered_.begin(), pass, "turn"), 64);
+}
+
 TEST_F(TrainingBatchTest, AStepOfAnAdapterThatIsNotThereThenTheOthersAreTaken) {
   Trained a = hold();
   auto nobody = post_optim("nobody");
