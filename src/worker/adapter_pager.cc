@@ -1,5 +1,6 @@
 #include "worker/adapter_pager.h"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -13,6 +14,9 @@ namespace {
 
 // After a page could not be written, none is written for this time, because a full disk stays full for a while.
 constexpr Nanos kBrokenPause = 30 * kSecond;
+
+// What waits for its page takes host memory: as much as the adapters in the engine may take, and at least this.
+constexpr int64_t kLeavingBytesMin = int64_t{256} << 20;
 
 // A tenant may have this part of the limit of all pages, so that one tenant cannot take the room of the others.
 constexpr int64_t kTenantParts = 4;
@@ -29,6 +33,13 @@ Error pages_full(const std::string& whose, int64_t bytes, int64_t limit, const s
           "adapter_page_bytes"};
 }
 
+Error no_room() {
+  return {ErrorCode::kResourceExhausted,
+          "there is no memory for another adapter of this base model (adapter_memory_bytes), because page files cannot "
+          "be written, or not fast enough; try again later, or unload models that you do not train any more",
+          "adapter_memory_bytes"};
+}
+
 std::string_view kind_name_of(AdapterKind kind) {
   return kind == AdapterKind::kTraining ? "training" : "sampler";
 }
@@ -40,6 +51,12 @@ std::string_view direction_of(bool out) {
 }  // namespace
 
 void PageJob::run() try {
+  // Only the engine thread copies the pointer, and only that of an adapter that exists: then there are two.
+  if (out && page.use_count() == 1) {
+    dropped = true;
+    state = {};
+    return;
+  }
   if (out) {
     status = page->write(directory, state);
     return;
@@ -67,6 +84,13 @@ AdapterPager::AdapterPager(const engine::ModelSpec& model, engine::AdapterStore&
       training_(base_model_, AdapterKind::kTraining),
       samplers_(base_model_, AdapterKind::kSampler) {
   counts_.limit = options_.bytes_max;
+}
+
+// One adapter may always leave, however large it is.
+bool AdapterPager::may_leave(int64_t bytes) const {
+  const int64_t most =
+      options_.leaving_bytes_max > 0 ? options_.leaving_bytes_max : std::max(options_.bytes_max, kLeavingBytesMin);
+  return leaving_ == 0 || leaving_ + bytes <= most;
 }
 
 AdapterPager::Counters::Counters(const std::string& base_model, AdapterKind kind) {
@@ -160,6 +184,8 @@ Status AdapterPager::create(const engine::AdapterId& id, engine::AdapterState st
     if (send_out(id, entry, state)) return {};
     count(entry, -1);
     adapters_.erase(id);
+    // Those that exist may go over the limit, so that they make progress. Further ones would take all memory.
+    return no_room();
   }
   TUFT_TRY(store_.create(id, state));
   add(id, kind, state.spec, tenant);
@@ -222,6 +248,7 @@ bool AdapterPager::page_out(const engine::AdapterId& id, Entry& entry) {
     move(entry, Location::kPage);
     return true;
   }
+  if (!may_leave(entry.bytes)) return false;
   auto state = store_.take(id);
   if (!state.ok()) return false;
   if (send_out(id, entry, *state)) return true;
@@ -237,6 +264,8 @@ bool AdapterPager::send(const engine::AdapterId& id, Entry& entry, bool out, eng
   job->adapter = id;
   job->out = out;
   job->directory = options_.directory;
+  job->turn = "page " + entry.tenant;
+  job->bytes = out ? entry.bytes : 0;
   job->page = entry.page;
   job->begin = clock_.monotonic();
   const telemetry::Attribute attributes[] = {
@@ -246,7 +275,11 @@ bool AdapterPager::send(const engine::AdapterId& id, Entry& entry, bool out, eng
                                           .parent = out ? telemetry::current_context() : entry.cause,
                                           .start = job->begin});
   if (state != nullptr) job->state = std::move(*state);
-  if (surroundings_.send(job)) return true;
+  const int64_t leaves = job->bytes;
+  if (surroundings_.send(job)) {
+    leaving_ += leaves;
+    return true;
+  }
   if (state != nullptr) *state = std::move(job->state);
   return false;
 } catch (const std::bad_alloc&) {
@@ -254,7 +287,7 @@ bool AdapterPager::send(const engine::AdapterId& id, Entry& entry, bool out, eng
 }
 
 bool AdapterPager::send_out(const engine::AdapterId& id, Entry& entry, engine::AdapterState& state) {
-  if (broken()) return false;
+  if (broken() || !may_leave(entry.bytes)) return false;
   try {
     entry.page = std::make_shared<AdapterPage>();
   } catch (const std::bad_alloc&) {
@@ -296,6 +329,11 @@ void AdapterPager::go_on() {
 }
 
 std::optional<AdapterPager::Arrival> AdapterPager::finish(std::unique_ptr<PageJob> job) {
+  leaving_ -= job->bytes;
+  if (job->dropped) {
+    job->span.end();
+    return std::nullopt;
+  }
   const auto found = adapters_.find(job->adapter);
   record(*job, found == adapters_.end() ? AdapterKind::kTraining : found->second.kind);
   if (found == adapters_.end() || found->second.page != job->page) return std::nullopt;  // removed meanwhile

@@ -2,9 +2,9 @@
 // come back when an operation needs them, with every bit of weights, gradients and moments.
 //
 // Each adapter counts with the most bytes that it can occupy. A new adapter that finds no room, because all others are
-// at work, starts in its page. An adapter that comes back waits in line until others stop working. Work in progress
-// never needs more room, so that all adapters make progress as long as one fits. The page of a sampler stays valid,
-// because a sampler never changes.
+// at work, starts in its page, and is refused if its page cannot be written or too much waits for its page already. An
+// adapter that comes back waits in line until others stop working. Work in progress never needs more room, so that all
+// adapters make progress as long as one fits. The page of a sampler stays valid, because a sampler never changes.
 //
 // The page files are limited, too. An adapter counts with the size of its page from its beginning, so that paging is
 // never refused later. A tenant may have a quarter, and always one adapter if the limit of all allows it. These limits
@@ -35,16 +35,21 @@ struct PagerOptions {
   int64_t bytes_max = 0;            // of adapters in the engine; 0: no limit
   std::filesystem::path directory;  // of page files
   int64_t page_bytes_max = 0;       // of the pages of all adapters; 0: no limit
+  int64_t leaving_bytes_max = 0;    // of adapters whose pages are not written yet; 0: bytes_max, or 256 MiB if more
 };
 
 // One move between the engine and a page. The engine thread creates and finishes it; the file thread runs it in
-// between, in the order of sending.
+// between, those of one adapter in the order of sending.
 struct PageJob {
+  // Writes nothing, and drops the state, if the adapter was removed meanwhile.
   void run();
 
   uint64_t number = 0;
   engine::AdapterId adapter;
+  std::string turn;  // at the file thread: each tenant has one for its pages, beside that of its operations
   bool out = false;
+  int64_t bytes = 0;     // that its adapter takes until it is written
+  bool dropped = false;  // the adapter was removed before it was written
   std::filesystem::path directory;
   std::shared_ptr<AdapterPage> page;
   engine::AdapterState state;
@@ -69,7 +74,8 @@ class AdapterPager {
   AdapterPager(const engine::ModelSpec& model, engine::AdapterStore& store, const Clock& clock, std::string base_model,
                PagerOptions options, Surroundings surroundings);
 
-  // See AdapterStore. The bytes are the tenant's. kResourceExhausted "adapter_page_bytes" over a limit.
+  // See AdapterStore. The bytes are the tenant's. kResourceExhausted: "adapter_page_bytes" over a limit of page files,
+  // "adapter_memory_bytes" where it has no room in the engine and cannot start in its page.
   Status create(const engine::AdapterId& id, engine::AdapterState state, AdapterKind kind, const std::string& tenant);
   // Makes a sampler of `tenant` with the current weights of `source`. Returns the bytes of its tensors.
   Result<int64_t> copy_to_sampler(const engine::AdapterId& source, const engine::AdapterId& sampler,
@@ -120,6 +126,7 @@ class AdapterPager {
   using Entries = std::unordered_map<engine::AdapterId, Entry>;
 
   bool broken() const { return clock_.monotonic() < broken_until_; }
+  bool may_leave(int64_t bytes) const;
   bool make_room(int64_t bytes);
   Entries::iterator longest_unused();
   bool page_out(const engine::AdapterId& id, Entry& entry);
@@ -157,6 +164,7 @@ class AdapterPager {
   Entries adapters_;
   std::deque<engine::AdapterId> coming_;  // without room yet
   Counts counts_;                         // reserved: by those in the engine and those being read
+  int64_t leaving_ = 0;                   // bytes of the jobs that write pages and are not finished
   uint64_t last_use_ = 0;
   uint64_t last_job_ = 0;
   Nanos broken_until_ = 0;  // after a failed write, no page is written before this time

@@ -65,7 +65,8 @@ EngineLoop::EngineLoop(engine::Engine& engine, EngineLoopOptions options, engine
               [this](std::unique_ptr<PageJob>& job) {
                 if (files_.size() >= (kFileJobsPerOperation - 1) * options_.operations_max) return false;
                 FileJob file{{}, nullptr, std::move(job)};
-                if (files_.try_push({}, std::move(file))) return true;
+                // The queue reads the name of the turn before another thread gets the job.
+                if (files_.try_push(file.page->turn, std::move(file))) return true;
                 job = std::move(file.page);  // NOLINT(bugprone-use-after-move): a refused job is unchanged
                 return false;
               }}),

@@ -184,11 +184,33 @@ TEST_F(AdapterPagingTest, PagedAdaptersAreRemovedWithoutComingBack) {
 TEST_F(AdapterPagingTest, NoPlaceForPagesGoesOverTheLimitInsteadOfFailing) {
   std::ofstream(directory_ / "pages") << "a file where the directory should be";
   limit_to(60);
-  for (const char* id : {"a", "b", "c"}) {
+  for (const char* id : {"a", "b"}) {
     ASSERT_TRUE(create_adapter(id).status.ok()) << id;
     ASSERT_TRUE(train(id).status.ok()) << id;
   }
-  for (const char* id : {"a", "b", "c"}) EXPECT_EQ(step_of(id), 1) << id;
+  for (const char* id : {"a", "b"}) EXPECT_EQ(step_of(id), 1) << id;
+}
+
+TEST_F(AdapterPagingTest, NoPlaceForPagesThenNewAdaptersAreRefused) {
+  limit_to(0);
+  ASSERT_TRUE(create_adapter("a").status.ok());
+  ASSERT_TRUE(publish("a", "v1").status.ok());
+  ASSERT_TRUE(save_sampler("v1", "file").status.ok());
+  v1::RemoveAdapterRequest request;
+  request.set_adapter_id("a");
+  v1::RemoveAdapterResponse response;
+  ASSERT_TRUE(call(&v1::ModelActor::Stub::RemoveAdapter, request, &response).status.ok());
+  ASSERT_TRUE(remove_sampler("v1").status.ok());
+  std::ofstream(directory_ / "pages") << "a file where the directory should be";
+  limit_to(60);
+  ASSERT_TRUE(create_adapter("a").status.ok());
+  ASSERT_TRUE(create_adapter("b").status.ok());  // takes the place of a, whose page cannot be written
+  ASSERT_TRUE(train("a").status.ok());           // it is back, so the failure is known
+  EXPECT_EQ(create_adapter("c").reason, "adapter_memory_bytes");
+  EXPECT_EQ(publish("a", "v1").reason, "adapter_memory_bytes");
+  EXPECT_EQ(add_sampler("v2", "file").reason, "adapter_memory_bytes");
+  EXPECT_EQ(sample("v1").reason, "sampler_not_loaded") << "nothing is left of it";
+  for (const char* id : {"a", "b"}) EXPECT_EQ(step_of(id), 1) << id;
 }
 
 TEST_F(AdapterPagingTest, TenantHasAQuarterOfThePages) {

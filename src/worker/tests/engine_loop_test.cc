@@ -2,6 +2,7 @@
 // happens if memory runs out.
 #include "worker/engine_loop.h"
 
+#include <filesystem>
 #include <functional>
 #include <future>
 #include <memory>
@@ -62,13 +63,20 @@ class Scripted final : public Operation {
 
 class EngineLoopTest : public ::testing::Test {
  protected:
-  void start(int64_t adapter_bytes = 0) {
+  void start(int64_t adapter_bytes = 0, bool threads = true) {
     EngineLoopOptions options;
+    options.threads = threads;
     options.base_model = "m";
-    options.pager = {adapter_bytes, directory_ / "pages"};
+    options.pager = {adapter_bytes, directory_ / "pages", 0, threads ? 0 : adapter_bytes};
     options.sampler.tokens_max = 64;
     options.trainer.tokens_max = 64;
-    loop_ = std::make_unique<EngineLoop>(engine_, options, engine::TokenBytes{}, system_clock());
+    const Clock& clock = threads ? system_clock() : clock_;
+    loop_ = std::make_unique<EngineLoop>(engine_, options, engine::TokenBytes{}, clock);
+  }
+  // Runs the engine thread's steps until there are none.
+  void run_engine() {
+    while (loop_->run_engine_step()) {
+    }
   }
   std::future<Status> post(Script script) {
     std::promise<Status> ended;
@@ -95,6 +103,7 @@ class EngineLoopTest : public ::testing::Test {
   }
 
   std::promise<void> go_on_;
+  FakeClock clock_;  // of a loop without threads
   FakeEngine engine_;
   TempDir directory_;
   std::unique_ptr<EngineLoop> loop_;
@@ -154,6 +163,101 @@ TEST_F(EngineLoopTest, TenantsTakeTurnsAtTheFiles) {
   for (auto& one : all) EXPECT_TRUE(one.get().ok());
   EXPECT_EQ(order.substr(0, 4), "hlhl");
   EXPECT_EQ(order.size(), 52U);
+}
+
+TEST_F(EngineLoopTest, TenantsTakeTurnsAtTheEngine) {
+  start(0, false);
+  std::string order;
+  std::vector<std::future<Status>> all;
+  const auto add = [&](const std::string& queue, const std::string& tenant) {
+    all.push_back(
+        post({.queue = queue, .tenant = tenant, .run = [&order, tenant](EngineContext&) { order += tenant.front(); }}));
+  };
+  for (int i = 0; i < 50; ++i) add("create " + std::to_string(i), "heavy");
+  for (int i = 0; i < 2; ++i) add("publish " + std::to_string(i), "light");
+  run_engine();
+  for (auto& one : all) EXPECT_TRUE(one.get().ok());
+  EXPECT_EQ(order.substr(0, 4), "hlhl");
+  EXPECT_EQ(order.size(), 52U);
+}
+
+TEST_F(EngineLoopTest, TurnsTakeLongThenAPassWaitsForFewOfThem) {
+  start(0, false);
+  const engine::AdapterId adapter = training_adapter("a");
+  auto created = post({.queue = adapter.str(), .run = [&](EngineContext& context) {
+                         EXPECT_TRUE(context.adapters.create(adapter, {}, AdapterKind::kTraining, "").ok());
+                       }});
+  run_engine();
+  EXPECT_TRUE(created.get().ok());
+  int turns = 0;
+  int turns_before_pass = -1;
+  engine_.before_forward = [&](const engine::Pack&) {
+    turns_before_pass = turns;
+    return Status();
+  };
+  engine::TrainRequest request;
+  request.adapter = adapter;
+  request.loss_fn = "cross_entropy";
+  engine::Datum& datum = request.data.emplace_back();
+  datum.tokens = {3};
+  datum.loss_inputs["target_tokens"] = {{1}, std::vector<int64_t>{4}};
+  v1::ForwardBackwardRequest message;
+  message.set_adapter_id("a");
+  loop_->post(
+      make_forward_backward({message, {}, [](const auto& result) { EXPECT_TRUE(result.ok()); }}, std::move(request)));
+  std::vector<std::future<Status>> all;
+  for (int i = 0; i < 30; ++i) {
+    all.push_back(post({.queue = "create " + std::to_string(i), .run = [&](EngineContext&) {
+                          clock_.advance(kSecond);
+                          ++turns;
+                        }}));
+  }
+  run_engine();
+  for (auto& one : all) EXPECT_TRUE(one.get().ok());
+  EXPECT_EQ(turns_before_pass, 1);
+}
+
+// In the fake engine an adapter takes 60 bytes.
+TEST_F(EngineLoopTest, TooMuchWaitsForItsPageThenNewAdaptersAreRefused) {
+  start(60, false);
+  const auto create_now = [&](const std::string& name) {
+    Status status;
+    auto done = post({.queue = name, .run = [&](EngineContext& context) {
+                        status = context.adapters.create(engine::AdapterId(name), {}, AdapterKind::kTraining, "");
+                      }});
+    run_engine();
+    EXPECT_TRUE(done.get().ok());
+    return status;
+  };
+  EXPECT_TRUE(create_now("a").ok());
+  EXPECT_TRUE(create_now("b").ok());  // the page of "a" waits for the file thread
+  const Status refused = create_now("c");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(refused.error().reason, "adapter_memory_bytes");
+  EXPECT_TRUE(loop_->run_file_step());
+  EXPECT_TRUE(create_now("c").ok()) << "the page was written";
+}
+
+TEST_F(EngineLoopTest, AnAdapterIsRemovedBeforeItsPageIsWrittenThenItIsNotWritten) {
+  start(60, false);
+  auto done = post({.queue = "a", .run = [&](EngineContext& context) {
+                      for (const char* name : {"a", "b"}) {
+                        const engine::AdapterId id(name);
+                        EXPECT_TRUE(context.adapters.create(id, {}, AdapterKind::kTraining, "").ok());
+                      }
+                    }});
+  run_engine();
+  EXPECT_TRUE(done.get().ok());
+  // "a" was at work, so "b" started in its page.
+  auto removed = post({.queue = "b", .run = [&](EngineContext& context) {
+                         EXPECT_TRUE(context.adapters.remove(engine::AdapterId("b")).ok());
+                       }});
+  run_engine();
+  EXPECT_TRUE(removed.get().ok());
+  EXPECT_TRUE(loop_->run_file_step());
+  run_engine();
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "pages"));
 }
 
 TEST_F(EngineLoopTest, MemoryRunsOutInAFileThenOnlyThatOperationFails) {
