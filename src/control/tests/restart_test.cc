@@ -142,6 +142,17 @@ TEST_F(Restart, AModelThatDoesNotComeBackFailsItsOperationsUntilTheNextLife) {
   value<OptimStepResult>(alice, optim_step(run, alice, 2));
 }
 
+// Otherwise a disk that is full when the worker starts again would cost all runs that need their pages.
+TEST_F(Restart, AModelThatFindsNoMemoryForItsAdapterComesBackLater) {
+  const RunId run = boot_with_run();
+  worker().die();
+  worker().fail_next("create_adapter", Error{ErrorCode::kResourceExhausted, "full", "adapter_memory_bytes"});
+  worker().start();
+  const RequestId step = optim_step(run, alice, 1);
+  advance(10 * kSecond);
+  value<OptimStepResult>(alice, step);
+}
+
 TEST_F(Restart, ADeathWhileComingBackIsTriedAgain) {
   const RunId run = boot_with_run();
   worker().die();

@@ -254,7 +254,9 @@ void RunRestorer::give_up(const RunPtr& run, uint64_t incarnation, const Error& 
     run->restoring_incarnation = 0;
     // The worker has ended again: its next start tries again.
     if (error.code == ErrorCode::kUnavailable) return;
-    if (error.code == ErrorCode::kResourceExhausted && run->place.model()->workers().size() > 1) {
+    // Adapters that wait for their pages give room by themselves; what limits the pages stays as it is.
+    const bool may_have_room = error.reason == "adapter_memory_bytes" || run->place.model()->workers().size() > 1;
+    if (error.code == ErrorCode::kResourceExhausted && may_have_room) {
       run->restore_not_before = clock_.monotonic() + kRoomPause;
       return;
     }

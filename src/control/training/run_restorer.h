@@ -6,7 +6,8 @@
 // did since then is lost. Its client is told once: by the operation that failed with the worker, or else by the next
 // one, which fails with kDataLoss "weights_rolled_back".
 //
-// A worker that has no room for a run, while its base model has others, is asked again after kRoomPause.
+// A worker that has no room for a run is asked again after kRoomPause, if it lacks memory for adapters, or if its base
+// model has other workers.
 //
 // A run whose restore point cannot be read never goes on from other weights by itself: its operations fail with
 // kDataLoss "model_lost" until its user loads a checkpoint or unloads it.
