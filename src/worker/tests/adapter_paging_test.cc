@@ -55,6 +55,12 @@ class AdapterPagingTest : public ServiceTest {
     v1::AddSamplerResponse response;
     return call(&v1::ModelActor::Stub::AddSampler, request, &response);
   }
+  Answer remove_adapter(const std::string& adapter) {
+    v1::RemoveAdapterRequest request;
+    request.set_adapter_id(adapter);
+    v1::RemoveAdapterResponse response;
+    return call(&v1::ModelActor::Stub::RemoveAdapter, request, &response);
+  }
   Answer remove_sampler(const std::string& sampler) {
     v1::RemoveSamplerRequest request;
     request.set_sampler_id(sampler);
@@ -89,10 +95,7 @@ TEST_F(AdapterPagingTest, PublishedVersionIsSampledFromWithoutAFile) {
 TEST_F(AdapterPagingTest, VersionLivesOnWhenItsAdapterGoes) {
   ASSERT_TRUE(create_adapter("a").status.ok());
   ASSERT_TRUE(publish("a", "v1").status.ok());
-  v1::RemoveAdapterRequest request;
-  request.set_adapter_id("a");
-  v1::RemoveAdapterResponse response;
-  ASSERT_TRUE(call(&v1::ModelActor::Stub::RemoveAdapter, request, &response).status.ok());
+  ASSERT_TRUE(remove_adapter("a").status.ok());
   EXPECT_TRUE(sample("v1").status.ok());
   ASSERT_TRUE(save_sampler("v1", "file").status.ok());
   EXPECT_TRUE(add_sampler("again", "file").status.ok());
@@ -174,10 +177,7 @@ TEST_F(AdapterPagingTest, PagedAdaptersAreRemovedWithoutComingBack) {
   EXPECT_TRUE(remove_sampler("v1").status.ok());
   EXPECT_EQ(sample("v1").reason, "sampler_not_loaded");
   ASSERT_TRUE(create_adapter("b").status.ok());
-  v1::RemoveAdapterRequest request;
-  request.set_adapter_id("a");
-  v1::RemoveAdapterResponse response;
-  EXPECT_TRUE(call(&v1::ModelActor::Stub::RemoveAdapter, request, &response).status.ok());
+  EXPECT_TRUE(remove_adapter("a").status.ok());
   EXPECT_EQ(train("a").reason, "adapter_not_loaded");
 }
 
@@ -196,10 +196,7 @@ TEST_F(AdapterPagingTest, NoPlaceForPagesThenNewAdaptersAreRefused) {
   ASSERT_TRUE(create_adapter("a").status.ok());
   ASSERT_TRUE(publish("a", "v1").status.ok());
   ASSERT_TRUE(save_sampler("v1", "file").status.ok());
-  v1::RemoveAdapterRequest request;
-  request.set_adapter_id("a");
-  v1::RemoveAdapterResponse response;
-  ASSERT_TRUE(call(&v1::ModelActor::Stub::RemoveAdapter, request, &response).status.ok());
+  ASSERT_TRUE(remove_adapter("a").status.ok());
   ASSERT_TRUE(remove_sampler("v1").status.ok());
   std::ofstream(directory_ / "pages") << "a file where the directory should be";
   limit_to(60);
@@ -245,10 +242,7 @@ TEST_F(AdapterPagingTest, PagesOfAllTenantsAreLimited) {
   }
   call_for("t3");
   EXPECT_EQ(create_adapter("t3").reason, "adapter_page_bytes");
-  v1::RemoveAdapterRequest request;
-  request.set_adapter_id("t2");
-  v1::RemoveAdapterResponse response;
-  ASSERT_TRUE(call(&v1::ModelActor::Stub::RemoveAdapter, request, &response).status.ok());
+  ASSERT_TRUE(remove_adapter("t2").status.ok());
   EXPECT_TRUE(create_adapter("t3").status.ok());
 }
 
