@@ -87,7 +87,8 @@ AdapterPager::AdapterPager(const engine::ModelSpec& model, engine::AdapterStore&
 }
 
 // One adapter may always leave, however large it is.
-bool AdapterPager::may_leave(int64_t bytes) const {
+bool AdapterPager::may_write(int64_t bytes) const {
+  if (broken()) return false;
   const int64_t most =
       options_.leaving_bytes_max > 0 ? options_.leaving_bytes_max : std::max(options_.bytes_max, kLeavingBytesMin);
   return leaving_ == 0 || leaving_ + bytes <= most;
@@ -235,7 +236,7 @@ AdapterPager::Entries::iterator AdapterPager::longest_unused() {
   auto oldest = adapters_.end();
   for (auto at = adapters_.begin(); at != adapters_.end(); ++at) {
     const Entry& entry = at->second;
-    if (entry.location != Location::kEngine || (broken() && entry.page == nullptr)) continue;
+    if (entry.location != Location::kEngine || (entry.page == nullptr && !may_write(entry.bytes))) continue;
     if (oldest != adapters_.end() && oldest->second.last_used < entry.last_used) continue;
     if (!surroundings_.at_work(at->first)) oldest = at;
   }
@@ -248,7 +249,6 @@ bool AdapterPager::page_out(const engine::AdapterId& id, Entry& entry) {
     move(entry, Location::kPage);
     return true;
   }
-  if (!may_leave(entry.bytes)) return false;
   auto state = store_.take(id);
   if (!state.ok()) return false;
   if (send_out(id, entry, *state)) return true;
@@ -287,7 +287,7 @@ bool AdapterPager::send(const engine::AdapterId& id, Entry& entry, bool out, eng
 }
 
 bool AdapterPager::send_out(const engine::AdapterId& id, Entry& entry, engine::AdapterState& state) {
-  if (broken() || !may_leave(entry.bytes)) return false;
+  if (!may_write(entry.bytes)) return false;
   try {
     entry.page = std::make_shared<AdapterPage>();
   } catch (const std::bad_alloc&) {

@@ -126,7 +126,8 @@ class AdapterPager {
   using Entries = std::unordered_map<engine::AdapterId, Entry>;
 
   bool broken() const { return clock_.monotonic() < broken_until_; }
-  bool may_leave(int64_t bytes) const;
+  // Whether a page of an adapter of `bytes` can be written now.
+  bool may_write(int64_t bytes) const;
   bool make_room(int64_t bytes);
   Entries::iterator longest_unused();
   bool page_out(const engine::AdapterId& id, Entry& entry);

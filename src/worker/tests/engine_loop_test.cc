@@ -239,6 +239,34 @@ TEST_F(EngineLoopTest, TooMuchWaitsForItsPageThenNewAdaptersAreRefused) {
   EXPECT_TRUE(create_now("c").ok()) << "the page was written";
 }
 
+// The page of a sampler stays valid, so it leaves without one being written.
+TEST_F(EngineLoopTest, TooMuchWaitsForItsPageThenASamplerWithAPageMakesRoom) {
+  start(120, false);
+  const auto run_now = [&](Script script) {
+    auto done = post(std::move(script));
+    run_engine();
+    EXPECT_TRUE(done.get().ok());
+  };
+  const auto create_now = [&](const std::string& name, AdapterKind kind = AdapterKind::kTraining) {
+    run_now({.queue = name, .run = [=](EngineContext& context) {
+               EXPECT_TRUE(context.adapters.create(engine::AdapterId(name), {}, kind, "").ok()) << name;
+             }});
+  };
+  create_now("sampler", AdapterKind::kSampler);
+  create_now("a");
+  create_now("b");
+  create_now("c");
+  while (loop_->run_file_step()) run_engine();
+  auto back = post({.queue = "sampler", .needs_adapter = true});
+  run_engine();
+  while (loop_->run_file_step()) run_engine();
+  ASSERT_TRUE(back.get().ok());
+  for (const char* name : {"d", "e", "f"}) {
+    create_now(name);
+    if (*name != 'f') run_now({.queue = "sampler", .needs_adapter = true});
+  }
+}
+
 TEST_F(EngineLoopTest, AnAdapterIsRemovedBeforeItsPageIsWrittenThenItIsNotWritten) {
   start(60, false);
   auto done = post({.queue = "a", .run = [&](EngineContext& context) {
