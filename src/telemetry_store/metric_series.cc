@@ -44,7 +44,7 @@ void SeriesRing::add(const PointView& point, bool is_delta, Nanos now, Nanos pre
   if (!covered_.empty() && covered_.back().second - now > kGapMin) forget_after(now);
   if (!covered_.empty() && now <= covered_.back().second) return;
   const bool known = has_last_ && now - last_seen() <= kGapMin;
-  const Nanos since = since_of(point, is_delta, now, previous);
+  const Nanos since = known ? last_seen() : since_of(point, is_delta, now, previous);
   if (fine_from_ == 0) fine_from_ = std::min(since, now - 1);
   // The first report covers a moment, so that it is data.
   cover(std::min(since, now - 1), now);
@@ -57,7 +57,6 @@ void SeriesRing::add(const PointView& point, bool is_delta, Nanos now, Nanos pre
 }
 
 Nanos SeriesRing::since_of(const PointView& point, bool is_delta, Nanos now, Nanos previous) const {
-  if (has_last_ && now - last_seen() <= kGapMin) return last_seen();
   if (previous != 0 && now - previous <= kGapMin) return previous;
   if (is_gauge() || (!has_last_ && !is_delta)) return now;
   // A delta says nothing about the silence before: its series may have had nothing to report.
@@ -108,12 +107,14 @@ void SeriesRing::add_exemplars(const PointView& point) {
 }
 
 std::optional<std::string> SeriesRing::close_minute(Nanos end) {
-  Window window = this->window(end - kMinute, end);
-  if (window.covered == 0) return std::nullopt;
-  if (!is_gauge()) {
+  if (covered_in(end - kMinute, end) == 0) return std::nullopt;
+  Window window;
+  if (is_gauge()) {
+    window = this->window(end - kMinute, end);
+    if (window.covered == 0) return std::nullopt;
+  } else {
     // With what was reported too late for the row that it belongs to.
     const Nanos from = std::max(told_until_, fine_from_);
-    window = {};
     window.covered = covered_in(std::min(from, end - kMinute), end);
     window.counts.resize(buckets_);
     window_of_increments(from, end, window);

@@ -75,7 +75,7 @@ class SeriesRing {
   // After the clock was set back: what has a later time would stand in the way of all that comes.
   void forget_after(Nanos now);
   Nanos covered_in(Nanos from, Nanos until) const;
-  // Since when a report counts; `now`: nobody knows.
+  // Since when a report counts that does not follow another one; `now`: nobody knows.
   Nanos since_of(const PointView& point, bool is_delta, Nanos now, Nanos previous) const;
   bool was_reset(const PointView& point) const;
   void add_increment(const PointView& point, bool is_delta, Nanos now, Nanos since);
