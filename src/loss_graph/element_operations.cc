@@ -47,6 +47,14 @@ bool needs_bools(std::string_view operation) {
          operation == "inv" || operation.starts_with("bitwise_");
 }
 
+bool are_bools(const PlanBuilder& builder, int a, int b) {
+  return builder.dtype(a) == Dtype::kBool && builder.dtype(b) == Dtype::kBool;
+}
+
+int refuse_bools(PlanBuilder& builder) {
+  return builder.fail("it cannot take two tensors of bools; convert them with .float()");
+}
+
 // torch has no such function of two tensors of bools.
 bool lacks_bools(std::string_view function) {
   return function == "floor_divide" || function == "remainder" || function == "fmod" || function == "pow";
@@ -98,8 +106,8 @@ int pair(PlanBuilder& builder, std::string_view operation, int a, int b) {
         "tensors of bools cannot be subtracted; use logical_not or logical_xor, or convert them with "
         ".float()");
   }
-  if (builder.dtype(a) == Dtype::kBool && builder.dtype(b) == Dtype::kBool) {
-    if (lacks_bools(function)) return builder.fail("it cannot take two tensors of bools; convert them with .float()");
+  if (are_bools(builder, a, b)) {
+    if (lacks_bools(function)) return refuse_bools(builder);
     // The sum of two bools is a bool. Their product, maximum and minimum are bools anyway.
     if (function == "add") return builder.binary("logical_or", a, b);
   }
@@ -119,7 +127,7 @@ Value lower_scaled(PlanBuilder& builder, const Call& call) {
   const int a = call.array(0);
   const int b = call.array(1);
   int scale = call.array(2);
-  if (builder.dtype(a) == Dtype::kBool && builder.dtype(b) == Dtype::kBool) {
+  if (are_bools(builder, a, b)) {
     scale = builder.convert(scale, Dtype::kBool);  // else an alpha such as 2 would make the sum of bools an integer
   }
   return Value::array(pair(builder, call.name(), a, pair(builder, "mul", b, scale)));
@@ -132,9 +140,7 @@ Value lower_div(PlanBuilder& builder, const Call& call) {
   if (mode.text != "trunc") call.fail(2, "must be 'floor' or 'trunc'");
   const int a = call.array(0);
   const int b = call.array(1);
-  if (builder.dtype(a) == Dtype::kBool && builder.dtype(b) == Dtype::kBool) {
-    return Value::array(builder.fail("it cannot take two tensors of bools; convert them with .float()"));
-  }
+  if (are_bools(builder, a, b)) return Value::array(refuse_bools(builder));
   const Dtype dtype = std::max(builder.dtype(a), builder.dtype(b));
   return Value::array(builder.unary("trunc", builder.binary("div", a, b), dtype));
 }
