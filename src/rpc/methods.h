@@ -20,7 +20,8 @@ inline constexpr int kMessageBytesMax = 256 << 20;
 // answer is limited by this beforehand: it would be refused after its work was done.
 inline constexpr int64_t kValueBytesMax = kMessageBytesMax - (1 << 20);
 // The most cells of the loss inputs of one request, counting sparse tensors as dense. The answer has up to a float for
-// each.
+// each. A small message could otherwise ask for much memory: sparse tensors become dense when their datum runs, and the
+// control plane charges the user for that.
 inline constexpr int64_t kLossCellsMax = kValueBytesMax / static_cast<int64_t>(sizeof(float));
 static_assert(kLossCellsMax == (1 << 26) - (1 << 18), "docs/configuration.md names the number");
 

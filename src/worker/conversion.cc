@@ -8,6 +8,7 @@
 #include "engine/loss/custom_loss.h"
 #include "engine/loss/stable_reinforce.h"
 #include "loss_graph/program.h"
+#include "rpc/methods.h"
 #include "worker/packed_numbers.h"
 #include "worker/provenance.h"
 
@@ -64,7 +65,7 @@ std::variant<std::vector<float>, std::vector<int64_t>> read_values(const std::st
   return std::vector<int64_t>(narrow.begin(), narrow.end());
 }
 
-// Returns the number of cells of a shape. Fails if it exceeds `cells_left`, the rest of kLossCellsMax.
+// Returns the number of cells of a shape. Fails if it exceeds `cells_left`, the rest of rpc::kLossCellsMax.
 Result<int64_t> count_cells(const std::vector<int64_t>& shape, int64_t cells_left, const TensorName& name) {
   if (shape.size() > 2) return name.error("has " + std::to_string(shape.size()) + " dimensions; it must have 1 or 2");
   int64_t cells = 1;
@@ -75,7 +76,7 @@ Result<int64_t> count_cells(const std::vector<int64_t>& shape, int64_t cells_lef
   }
   if (cells > cells_left) {
     return Error{ErrorCode::kPayloadTooLarge,
-                 "the loss inputs have more than " + std::to_string(kLossCellsMax) +
+                 "the loss inputs have more than " + std::to_string(rpc::kLossCellsMax) +
                      " cells together; send fewer datums in one request",
                  "too_many_cells"};
   }
@@ -157,7 +158,7 @@ Result<engine::LossTensor> read_sparse(const tinker_public::Tensor& tensor, int6
                       std::to_string(csr.col_indices().size() / 8) + " column indices");
   }
   // The cell count does not bound the rows of a shape without columns.
-  if (result.shape[0] >= static_cast<int64_t>(kLossCellsMax)) return name.error("has an absurd shape");
+  if (result.shape[0] >= static_cast<int64_t>(rpc::kLossCellsMax)) return name.error("has an absurd shape");
   Sparse sparse = {read_numbers<int64_t>(csr.crow_indices()), read_numbers<int64_t>(csr.col_indices()), result.shape[0],
                    result.shape[1]};
   TUFT_TRY(check_sparse(sparse, name));
@@ -238,7 +239,7 @@ Result<engine::TrainRequest> to_train_request(const tinker_public::ForwardBackwa
   result.backward = !request.forward_only();
   if (request.data().empty()) return invalid_argument("data is empty; send at least one datum", "no_data");
   result.data.reserve(static_cast<size_t>(request.data_size()));
-  int64_t cells_left = kLossCellsMax;
+  int64_t cells_left = rpc::kLossCellsMax;
   for (const auto& source : request.data()) {
     const size_t index = result.data.size();
     engine::Datum datum;

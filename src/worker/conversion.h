@@ -9,15 +9,10 @@
 #include "base/result.h"
 #include "engine/engine.h"
 #include "engine/trainer.h"
-#include "rpc/methods.h"
 #include "tinker/public.pb.h"
 #include "tuft/worker/v1/model_actor.pb.h"
 
 namespace tuft::worker {
-
-// The most loss input cells of one request, counting sparse tensors as dense. A small message could otherwise ask for
-// much memory. Sparse tensors become dense only when their datum runs; the control plane charges the user for that.
-inline constexpr int64_t kLossCellsMax = rpc::kLossCellsMax;
 
 // `base_model` is named in error messages.
 Result<engine::TrainRequest> to_train_request(const tinker_public::ForwardBackwardRequest& request,

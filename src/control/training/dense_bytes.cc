@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "rpc/methods.h"
+
 namespace tuft::control {
 namespace {
 
@@ -21,7 +23,7 @@ Result<int64_t> cells_of(const tinker_public::Tensor& tensor, int datum) {
     return refuse(datum, "has " + std::to_string(columns) + " columns; a token has at most " +
                              std::to_string(kTargetsOfTokenMax) + " targets");
   }
-  if (rows > kLossCellsMax) return refuse(datum, "has an absurd shape");
+  if (rows > rpc::kLossCellsMax) return refuse(datum, "has an absurd shape");
   return rows * columns;
 }
 
@@ -34,9 +36,9 @@ Result<int64_t> dense_bytes(const tinker_public::ForwardBackwardRequest& request
       if (!tensor.has_sparse_csr()) continue;
       TUFT_ASSIGN(const int64_t more, cells_of(tensor, datum));
       cells += more;
-      if (cells > kLossCellsMax) {
+      if (cells > rpc::kLossCellsMax) {
         return Error{ErrorCode::kPayloadTooLarge,
-                     "the sparse loss inputs have more than " + std::to_string(kLossCellsMax) +
+                     "the sparse loss inputs have more than " + std::to_string(rpc::kLossCellsMax) +
                          " cells together; send fewer datums in one request",
                      "too_many_cells"};
       }

@@ -5,14 +5,11 @@
 #include <cstdint>
 
 #include "base/result.h"
-#include "rpc/methods.h"
 #include "tinker/public.pb.h"
 
 namespace tuft::control {
 
-// The most cells of the loss inputs of one request, counting sparse ones as dense, and the most targets of one token
-// (K). The worker has the same limits.
-inline constexpr int64_t kLossCellsMax = rpc::kLossCellsMax;
+// The most targets of one token (K). The worker has the same limit.
 inline constexpr int64_t kTargetsOfTokenMax = 1024;
 
 // Returns the bytes of the sparse loss inputs as dense tensors. kInvalidArgument names the datum and the limit of a

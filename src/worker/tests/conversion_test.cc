@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
+#include "rpc/methods.h"
 #include "worker/sample_messages.h"
 
 namespace tuft::worker {
@@ -174,7 +175,7 @@ TEST(TrainRequest, SparseTensorsStaySparse) {
 
 // What waits for its turn takes no more memory than what was sent, however many cells its shape has.
 TEST(TrainRequest, AWaitingSparseTensorTakesWhatWasSent) {
-  const auto tensor = read(sparse({1}, {0, 1, 1, 1}, {5}, {3, kLossCellsMax / 3}));
+  const auto tensor = read(sparse({1}, {0, 1, 1, 1}, {5}, {3, rpc::kLossCellsMax / 3}));
   ASSERT_TRUE(tensor.places.has_value());
   EXPECT_LE(tensor.places->capacity() + std::get<std::vector<float>>(tensor.values).capacity(), 16U);
 }
@@ -215,16 +216,16 @@ TEST(TrainRequest, MalformedTensorsAreRefusedWithDatumAndKey) {
 }
 
 TEST(TrainRequest, ASmallMessageCannotAskForMuchMemory) {
-  const Error error = refusal(request_with(sparse({}, {0, 0}, {}, {1, kLossCellsMax + 1})));
+  const Error error = refusal(request_with(sparse({}, {0, 0}, {}, {1, rpc::kLossCellsMax + 1})));
   EXPECT_EQ(error.code, ErrorCode::kPayloadTooLarge);
-  auto request = request_with(sparse({}, {0, 0}, {}, {1, kLossCellsMax}));
+  auto request = request_with(sparse({}, {0, 0}, {}, {1, rpc::kLossCellsMax}));
   *request.add_data() = request.data(0);
   EXPECT_EQ(refusal(request).code, ErrorCode::kPayloadTooLarge);
 }
 
 // Else the gradient of such a request would have been added, and the answer could not be sent.
 TEST(TrainRequest, TheLogprobsOfAllCellsFitIntoOneMessage) {
-  constexpr int64_t kBytes = kLossCellsMax * static_cast<int64_t>(sizeof(float));
+  constexpr int64_t kBytes = rpc::kLossCellsMax * static_cast<int64_t>(sizeof(float));
   EXPECT_LE(kBytes + (1 << 20), int64_t{rpc::kMessageBytesMax});
 }
 
