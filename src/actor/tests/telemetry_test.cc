@@ -99,6 +99,7 @@ TEST_F(WorkerMetricsTest, AStoppedWorkerIsSilentAndNotUp) {
   what.heartbeat = 20 * kMillisecond;
   start(std::move(what));
   ASSERT_TRUE(actor_->wait_ready(20 * kSecond).ok());
+  while (metrics_.gauge("tuft.worker.up", model_) == 0) std::this_thread::yield();  // shown after wait_ready() returns
   const pid_t process = pid();
   ASSERT_EQ(kill(process, SIGSTOP), 0);
   while (metrics_.gauge("tuft.worker.up", model_) == 1) std::this_thread::yield();
