@@ -24,6 +24,7 @@
 #include "control/views/catalog_impl.h"
 #include "control/views/queue_state.h"
 #include "control/views/trace_exports.h"
+#include "control/worker_events.h"
 #include "control/workers/model_backend.h"
 #include "control/workers/worker_telemetry.h"
 #include "metrics/tenants.h"
@@ -141,7 +142,7 @@ class ControlPlaneImpl final : public ControlPlane {
     });
     if (telemetry != nullptr) feed_ = std::make_unique<TelemetryFeed>(core_->backends, *telemetry);
     restore();
-    for (const auto& backend : core_->backends.all()) watch(backend);
+    for (const auto& backend : core_->backends.all()) watch_worker(backend, training_, sampling_);
     if (core_->persistence->is_view()) return;
     reports_.emplace(ControlReports::Parts{clock, core_->backends, core_->sessions, core_->budget, core_->futures,
                                            core_->checkpoints, training_->runs(), sampling_->records()});
@@ -423,47 +424,6 @@ class ControlPlaneImpl final : public ControlPlane {
       const auto info = training_->runs().get_info(user, run);
       return info.ok() ? info->base_model : std::string();
     });
-  }
-
-  // A worker that ends before it has answered becomes ready in another life.
-  static void ask_what_it_holds(const ModelBackendPtr& backend, const std::weak_ptr<TrainingController>& weak_training,
-                                const std::weak_ptr<SamplingController>& weak_sampling, uint64_t incarnation) {
-    backend->actor().list_holdings({}, {.incarnation = incarnation},
-                                   [backend, weak_training, weak_sampling, incarnation](const auto& holdings) {
-                                     const auto training = weak_training.lock();
-                                     const auto sampling = weak_sampling.lock();
-                                     if (training == nullptr || sampling == nullptr) return;
-                                     if (!holdings.ok() && holdings.error().code == ErrorCode::kUnavailable) return;
-                                     const auto held = holdings.ok() ? *holdings : worker::v1::ListHoldingsResponse();
-                                     training->resumption().on_worker_ready(backend, incarnation, held);
-                                     sampling->adapters().on_worker_back(*backend, incarnation, held);
-                                     sampling->adapters().on_worker_ready(*backend);
-                                   });
-  }
-
-  void watch(const ModelBackendPtr& backend) {
-    auto on_ready = [weak_backend = std::weak_ptr(backend), weak_training = std::weak_ptr(training_),
-                     weak_sampling = std::weak_ptr(sampling_)](uint64_t incarnation) {
-      const auto model = weak_backend.lock();
-      const auto training = weak_training.lock();
-      const auto sampling = weak_sampling.lock();
-      if (model == nullptr || training == nullptr || sampling == nullptr) return;
-      model->actor().describe({}, {}, [weak_backend](Result<worker::v1::DescribeResponse> result) {
-        const auto described = weak_backend.lock();
-        if (described != nullptr && result.ok()) described->facts().set_description(*result);
-      });
-      if (model->may_come_back()) return ask_what_it_holds(model, weak_training, weak_sampling, incarnation);
-      training->restorer().on_worker_ready(model, incarnation);
-      sampling->adapters().on_worker_ready(*model);
-    };
-    backend->actor().on_draining([weak_backend = std::weak_ptr(backend), weak_training = std::weak_ptr(training_)](
-                                     uint64_t incarnation, Nanos limit) {
-      const auto model = weak_backend.lock();
-      const auto training = weak_training.lock();
-      if (model != nullptr && training != nullptr) training->drain().begin(model, incarnation, limit);
-    });
-    backend->actor().on_ready(on_ready);
-    if (backend->actor().ready()) on_ready(backend->actor().incarnation());
   }
 
   ApiKeys keys_;
