@@ -69,6 +69,9 @@ double plan_seconds(const fs::path& root, size_t runs) {
   const auto begin = Time::now();
   plan_restore(std::move(state), {[&](const std::string& path) { return store.find(path); },
                                   [&](const control::RunId& run) { return store.lists().newest_training(run); },
+                                  [&](const control::RunId& run, uint64_t future_number) {
+                                    return store.lists().saved_by(run, future_number);
+                                  },
                                   [](const std::string&) { return false; }});
   return seconds_since(begin);
 }

@@ -356,6 +356,9 @@ class ControlPlaneImpl final : public ControlPlane {
     core_->usage.restore(state.usage, std::move(state.audit));
     const CheckpointIndex index{[this](const std::string& path) { return core_->checkpoints.find(path); },
                                 [this](const RunId& run) { return core_->checkpoints.lists().newest_training(run); },
+                                [this](const RunId& run, uint64_t future_number) {
+                                  return core_->checkpoints.lists().saved_by(run, future_number);
+                                },
                                 [this](const std::string& path) { return core_->checkpoints.is_unreadable(path); }};
     const size_t unreadable = state.unreadable;
     std::vector<CustomLossRecord> custom_losses = std::move(state.custom_losses);

@@ -103,6 +103,19 @@ CheckpointPtr CheckpointLists::newest_training(const RunId& run) const {
   return found == runs_.end() ? nullptr : last_of(found->second.of_kind[index_of(CheckpointKind::kTraining)]);
 }
 
+CheckpointPtr CheckpointLists::saved_by(const RunId& run, uint64_t future_number) const {
+  const auto before_it = std::make_shared<Checkpoint>();
+  before_it->future_number = future_number;
+  MutexLock lock(mutex_);
+  const auto found = runs_.find(run);
+  if (found == runs_.end()) return nullptr;
+  for (const auto& kind : found->second.of_kind) {
+    const auto next = kind.lower_bound(before_it);
+    if (next != kind.end() && (*next)->future_number == future_number) return *next;
+  }
+  return nullptr;
+}
+
 std::vector<CheckpointPtr> CheckpointLists::expired(Nanos wall, const CheckpointPtr& after, size_t count_max) const {
   std::vector<CheckpointPtr> found;
   MutexLock lock(mutex_);

@@ -55,6 +55,8 @@ class CheckpointLists {
   // Finds a checkpoint by its path (tinker://...). Returns null if there is none.
   CheckpointPtr find(const std::string& path) const;
   CheckpointPtr newest_training(const RunId& run) const;
+  // Returns the checkpoint of the run that the operation with this future number has saved; null if there is none.
+  CheckpointPtr saved_by(const RunId& run, uint64_t future_number) const;
   // Returns at most `count_max` of the checkpoints that have expired, those that expired first, after `after`, which
   // need not exist any more; null: from the first.
   std::vector<CheckpointPtr> expired(Nanos wall, const CheckpointPtr& after, size_t count_max) const;

@@ -134,15 +134,22 @@ RunPlan plan_run(RestoredRun& run, const std::vector<const FutureRecord*>& futur
   return plan;
 }
 
-// Returns the checkpoint of a save that has succeeded, and only its result was not recorded; null if it has not.
-CheckpointPtr checkpoint_of_save(const FutureRecord& future, const CheckpointIndex& checkpoints) {
-  if (future.keys.operation != OperationType::kSaveWeights) return nullptr;
-  CheckpointPtr newest = checkpoints.newest_training(future.keys.run);
-  return newest != nullptr && newest->future_number == future.number ? newest : nullptr;
+// Returns the result of a save that has succeeded, and only its result was not recorded. An unnamed sampler save has
+// none, because nobody knows its sampling session.
+std::optional<FutureValue> result_of_save(const FutureRecord& future, const CheckpointIndex& checkpoints) {
+  const OperationType type = future.keys.operation;
+  const bool saves = type == OperationType::kSaveWeights || type == OperationType::kSaveWeightsExternal ||
+                     type == OperationType::kSaveWeightsForSampler;
+  const CheckpointPtr saved = saves ? checkpoints.saved_by(future.keys.run, future.number) : nullptr;
+  if (saved == nullptr) return std::nullopt;
+  const std::string path = saved->path.str();
+  if (type == OperationType::kSaveWeights) return SaveWeightsResult{path};
+  if (type == OperationType::kSaveWeightsExternal) return SaveWeightsExternalResult{path, saved->size_bytes};
+  return SaveWeightsForSamplerResult{path, std::nullopt};
 }
 
 bool is_unfinished(const FutureRecord& future, const CheckpointIndex& checkpoints) {
-  return future.state == State::kPending && checkpoint_of_save(future, checkpoints) == nullptr;
+  return future.state == State::kPending && !result_of_save(future, checkpoints);
 }
 
 // The run goes on from what the worker holds: from the operation after the last one that has a result.
@@ -154,9 +161,12 @@ void let_hope(RestoredRun& run, const RunRecord& stored, const std::vector<const
   record.gradient_pending = stored.gradient_pending;
   record.next_seq_id = stored.next_seq_id;
   for (const FutureRecord* future : futures) {
-    const bool has_result = future->state != State::kPending && !is_gone(*future);
-    if (has_result && future->keys.seq_id) record.next_seq_id = std::max(record.next_seq_id, *future->keys.seq_id + 1);
-    if (is_unfinished(*future, checkpoints)) run.unfinished.push_back(*future);
+    if (is_unfinished(*future, checkpoints)) {
+      run.unfinished.push_back(*future);
+    } else if (future->keys.seq_id && !is_gone(*future)) {
+      record.next_seq_id = std::max(record.next_seq_id, *future->keys.seq_id + 1);
+      run.finished_seq_ids.push_back(*future->keys.seq_id);
+    }
   }
   // Futures are in the order of their arrival.
   std::stable_sort(run.unfinished.begin(), run.unfinished.end(), [](const FutureRecord& a, const FutureRecord& b) {
@@ -165,6 +175,7 @@ void let_hope(RestoredRun& run, const RunRecord& stored, const std::vector<const
   for (const FutureRecord& future : run.unfinished) {
     if (future.keys.seq_id) record.next_seq_id = std::min(record.next_seq_id, *future.keys.seq_id);
   }
+  std::erase_if(run.finished_seq_ids, [&](int64_t seq_id) { return seq_id < record.next_seq_id; });
 }
 
 Error rolled_back(const std::string& to) {
@@ -191,10 +202,10 @@ void give_up(FutureRecord& future, Error error) {
 }
 
 bool complete_save(FutureRecord& future, const CheckpointIndex& checkpoints) {
-  const CheckpointPtr saved = checkpoint_of_save(future, checkpoints);
-  if (saved == nullptr) return false;
+  std::optional<FutureValue> result = result_of_save(future, checkpoints);
+  if (!result) return false;
   future.state = State::kReady;
-  future.value = std::make_shared<const FutureValue>(SaveWeightsResult{saved->path.str()});
+  future.value = std::make_shared<const FutureValue>(*std::move(result));
   return true;
 }
 
@@ -285,13 +296,13 @@ RestorePlan plan_restore(StoredState state, const CheckpointIndex& checkpoints,
     FutureRecord& future = *next;
     const auto found = plans.find(future.keys.run);
     const RunPlan* run = found == plans.end() ? nullptr : &found->second;
-    const bool waits =
-        run != nullptr && run->run->hopes() && (future.state != State::kPending || is_unfinished(future, checkpoints));
-    if (!waits) {
+    if (run == nullptr || !run->run->hopes()) {
       if (settle(future, run, checkpoints)) plan.settled.push_back(future);
       (is_gone(future) ? plan.gone : plan.futures).push_back(std::move(future));
       continue;
     }
+    // A save that has succeeded keeps its number: only the fallback frees it.
+    if (future.state == State::kPending && complete_save(future, checkpoints)) plan.settled.push_back(future);
     FutureRecord given_up = future;
     if (settle(given_up, run, checkpoints)) run->run->fallback->settled.push_back(std::move(given_up));
     // Those that are pending are among the unfinished operations of the run.

@@ -3,7 +3,7 @@
 //
 // A run is restored from the newest training checkpoint that it saved or loaded. Everything it did afterwards is lost
 // with the process: its numbering continues after the checkpoint, and the results of later operations are gone, with an
-// error that says what to do. An operation that was accepted but not finished did not happen, except a save whose
+// error that says what to do. An operation that was accepted but not finished did not happen, except a named save whose
 // checkpoint exists.
 //
 // A run whose worker may hold it still is not decided here: it stays as it was, and its operations that were not
@@ -40,6 +40,7 @@ struct RestoredRun {
   bool lost = false;         // the weights lack something that it did
   // A worker may hold it: its operations that were not finished, in the order of execution, and what if none does.
   std::vector<FutureRecord> unfinished = {};
+  std::vector<int64_t> finished_seq_ids = {};       // beyond the first of those: of saves whose result was not recorded
   std::shared_ptr<RunFallback> fallback = nullptr;  // null: no worker holds it
 
   bool hopes() const { return fallback != nullptr; }
@@ -59,7 +60,8 @@ struct RestorePlan {
 struct CheckpointIndex {
   std::function<CheckpointPtr(const std::string& path)> find;      // null: none
   std::function<CheckpointPtr(const RunId& run)> newest_training;  // by future number
-  std::function<bool(const std::string& path)> is_unreadable;      // its directory is there, but cannot be used
+  std::function<CheckpointPtr(const RunId& run, uint64_t future_number)> saved_by;
+  std::function<bool(const std::string& path)> is_unreadable;  // its directory is there, but cannot be used
 };
 
 // Gives the sampling sessions that follow one run (follow_key()) the checkpoint of the newest save among them: a save

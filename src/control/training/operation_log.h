@@ -93,6 +93,11 @@ class OperationLog {
 
   // Sets the seq_id that comes next. Requires an empty log.
   void start_at(int64_t seq_id) { next_ = seq_id; }
+  // An operation with this seq_id has ended without having been in the log.
+  void note_used(int64_t seq_id) {
+    if (seq_id >= next_) buffered_.emplace(seq_id, nullptr);
+    release();
+  }
   // Removes and returns all operations, and sets the seq_id that comes next. No seq_id is used up.
   std::vector<Ptr> restart_at(int64_t seq_id) {
     std::vector<Ptr> all = drain();

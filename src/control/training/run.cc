@@ -136,6 +136,7 @@ RunPtr run_of(const RestoredRun& restored, const ModelPtr& model, const ModelBac
   run->last_request = parse_iso_time(record.last_request_at).value_or(0);
   run->target_modules = record.target_modules;
   run->log.start_at(record.next_seq_id);
+  for (const int64_t seq_id : restored.finished_seq_ids) run->log.note_used(seq_id);
   int64_t last_seq_id = record.next_seq_id - 1;
   for (const FutureRecord& waits : restored.unfinished) {
     if (waits.keys.seq_id) last_seq_id = std::min(last_seq_id, *waits.keys.seq_id - 1);

@@ -1,6 +1,7 @@
 // Tests of the plan that says what a restart restores.
 #include "control/persistence/restore_plan.h"
 
+#include <functional>
 #include <map>
 
 #include <gtest/gtest.h>
@@ -37,14 +38,16 @@ class RestorePlanTest : public ::testing::Test {
     return futures_.back();
   }
 
-  CheckpointPtr put_checkpoint(const std::string& name, const FutureRecord& save) {
+  CheckpointPtr put_checkpoint(const std::string& name, const FutureRecord& save,
+                               CheckpointKind kind = CheckpointKind::kTraining) {
     Checkpoint checkpoint;
-    checkpoint.path = {run_.id, CheckpointKind::kTraining, name};
+    checkpoint.path = {run_.id, kind, name};
     checkpoint.future_number = save.number;
     checkpoint.seq_id = save.keys.seq_id;
+    checkpoint.size_bytes = 7;
     CheckpointPtr made = std::make_shared<const Checkpoint>(checkpoint);
     on_disk_[checkpoint.path.str()] = made;
-    newest_ = made;
+    if (kind == CheckpointKind::kTraining) newest_ = made;
     return made;
   }
   void save(const std::string& name) {
@@ -62,16 +65,25 @@ class RestorePlanTest : public ::testing::Test {
     run_.weights_changed = true;
   }
 
-  RestorePlan plan() {
+  RestorePlan plan(const std::function<bool(const RunRecord&)>& may_be_held = {}) {
     StoredState state;
     state.runs = {run_};
     state.futures = futures_;
-    return plan_restore(std::move(state), {[this](const std::string& path) {
-                                             const auto found = on_disk_.find(path);
-                                             return found == on_disk_.end() ? nullptr : found->second;
-                                           },
-                                           [this](const RunId&) { return newest_; },
-                                           [this](const std::string& path) { return unreadable_ == path; }});
+    return plan_restore(
+        std::move(state),
+        {[this](const std::string& path) {
+           const auto found = on_disk_.find(path);
+           return found == on_disk_.end() ? nullptr : found->second;
+         },
+         [this](const RunId&) { return newest_; }, [this](const RunId&, uint64_t number) { return saved_by(number); },
+         [this](const std::string& path) { return unreadable_ == path; }},
+        may_be_held);
+  }
+  CheckpointPtr saved_by(uint64_t number) const {
+    for (const auto& [path, checkpoint] : on_disk_) {
+      if (checkpoint->future_number == number) return checkpoint;
+    }
+    return nullptr;
   }
   // Returns what the store holds after the start that made `plan`.
   void keep(const RestorePlan& plan) {
@@ -203,6 +215,55 @@ TEST_F(RestorePlanTest, ACheckpointThatTheRecordDoesNotKnowYetCounts) {
   EXPECT_EQ(std::get<SaveWeightsResult>(*plan.futures.back().value).path, newest_->path.str());
 }
 
+TEST_F(RestorePlanTest, ASaveOfAnyKindWhoseFileIsThereHasSucceeded) {
+  add(OperationType::kCreateModel, State::kReady);
+  const FutureRecord sampler = add(OperationType::kSaveWeightsForSampler, State::kPending);
+  const FutureRecord external = add(OperationType::kSaveWeightsExternal, State::kPending);
+  const FutureRecord older = add(OperationType::kSaveWeights, State::kPending);
+  const FutureRecord newer = add(OperationType::kSaveWeights, State::kPending);
+  add(OperationType::kSaveWeightsForSampler, State::kPending);  // unnamed, or it was not written
+  put_checkpoint("s", sampler, CheckpointKind::kSampler);
+  put_checkpoint("e", external, CheckpointKind::kExternal);
+  put_checkpoint("older", older);
+  put_checkpoint("newer", newer);
+  const RestorePlan plan = this->plan();
+  ASSERT_EQ(plan.futures.size(), 5U);
+  EXPECT_EQ(std::get<SaveWeightsForSamplerResult>(*plan.futures[1].value).path, "tinker://s:train:0/sampler_weights/s");
+  const auto& weights = std::get<SaveWeightsExternalResult>(*plan.futures[2].value);
+  EXPECT_EQ(weights.path, "tinker://s:train:0/external_weights/e");
+  EXPECT_EQ(weights.size_bytes, 7);
+  EXPECT_EQ(std::get<SaveWeightsResult>(*plan.futures[3].value).path, "tinker://s:train:0/weights/older");
+  EXPECT_EQ(std::get<SaveWeightsResult>(*plan.futures[4].value).path, "tinker://s:train:0/weights/newer");
+  ASSERT_EQ(plan.gone.size(), 1U);
+  EXPECT_EQ(plan.settled.size(), 5U);
+}
+
+TEST_F(RestorePlanTest, ARunThatMayBeHeldGoesOnAfterASaveWhoseResultWasNotRecorded) {
+  add(OperationType::kCreateModel, State::kReady);
+  train();                                                                                  // seq 1, 2
+  const FutureRecord external = add(OperationType::kSaveWeightsExternal, State::kPending);  // 3
+  put_checkpoint("e", external, CheckpointKind::kExternal);
+  const auto held = [](const RunRecord&) { return true; };
+  EXPECT_EQ(plan(held).runs[0].record.next_seq_id, 4);
+  EXPECT_TRUE(plan(held).runs[0].unfinished.empty());
+  EXPECT_EQ(plan(held).futures.back().key, "s:train:0#3") << "a repetition finds it";
+  add(OperationType::kForwardBackward, State::kPending);  // 4
+  EXPECT_EQ(plan(held).runs[0].record.next_seq_id, 4);
+  EXPECT_EQ(plan(held).runs[0].unfinished.size(), 1U);
+  EXPECT_TRUE(plan(held).runs[0].finished_seq_ids.empty());
+}
+
+TEST_F(RestorePlanTest, ASaveAfterAnOperationWhoseResultWasNotRecordedUsesItsNumberUp) {
+  add(OperationType::kCreateModel, State::kReady);
+  add(OperationType::kForwardBackward, State::kPending);                                    // 1
+  const FutureRecord external = add(OperationType::kSaveWeightsExternal, State::kPending);  // 2
+  put_checkpoint("e", external, CheckpointKind::kExternal);
+  const RestorePlan plan = this->plan([](const RunRecord&) { return true; });
+  EXPECT_EQ(plan.runs[0].record.next_seq_id, 1);
+  EXPECT_EQ(plan.runs[0].unfinished.size(), 1U);
+  EXPECT_EQ(plan.runs[0].finished_seq_ids, std::vector<int64_t>{2});
+}
+
 TEST_F(RestorePlanTest, ALoadedCheckpointIsWhereTheRunGoesBackTo) {
   add(OperationType::kCreateModel, State::kReady);
   save("a");
@@ -244,9 +305,9 @@ TEST_F(RestorePlanTest, APendingSampleAndAPendingCreationAreGone) {
   create.keys.operation = OperationType::kCreateModel;
   create.keys.run = RunId("unknown:train:0");
   state.futures.push_back(create);
-  const RestorePlan plan =
-      plan_restore(std::move(state), {[](const std::string&) { return nullptr; }, [](const RunId&) { return nullptr; },
-                                      [](const std::string&) { return false; }});
+  const RestorePlan plan = plan_restore(
+      std::move(state), {[](const std::string&) { return nullptr; }, [](const RunId&) { return nullptr; },
+                         [](const RunId&, uint64_t) { return nullptr; }, [](const std::string&) { return false; }});
   EXPECT_TRUE(plan.futures.empty());
   ASSERT_EQ(plan.gone.size(), 2U);
   EXPECT_NE(plan.gone[0].error.message.find("Submit it again"), std::string::npos);

@@ -4,9 +4,28 @@
 #include <random>
 
 #include "control/tests/plane.h"
+#include "control/training/run.h"
 
 namespace tuft::control {
 namespace {
+
+TEST(OperationLog, ANumberThatIsNotedAsUsedIsNotWaitedFor) {
+  using Log = OperationLog<RunOperation>;
+  const auto operation = [](int64_t seq_id) {
+    auto made = std::make_shared<RunOperation>();
+    made->seq_id = seq_id;
+    return made;
+  };
+  Log log;
+  log.start_at(2);
+  for (const int64_t used : {1, 2, 4}) log.note_used(used);
+  EXPECT_EQ(log.next_seq_id(), 3);
+  EXPECT_EQ(log.insert(operation(4)), Log::Insertion::kPassed);
+  EXPECT_EQ(log.insert(operation(5)), Log::Insertion::kBuffered);
+  EXPECT_EQ(log.insert(operation(3)), Log::Insertion::kQueued);
+  EXPECT_EQ(log.next_seq_id(), 6);
+  EXPECT_FALSE(log.has_gap());
+}
 
 class Order : public PlaneTest {};
 
