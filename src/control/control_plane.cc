@@ -106,7 +106,11 @@ class ControlPlaneImpl final : public ControlPlane {
             core_->disk, *core_->persistence, core_->usage, sampling_, telemetry})),
         checkpoint_actions_(std::make_shared<DiskCheckpointActions>(
             DiskCheckpointActions::Parts{core_, core_->config.limits, clock, core_->checkpoints, core_->disk,
-                                         *core_->persistence, core_->usage, access_tokens_})),
+                                         *core_->persistence, core_->usage, access_tokens_,
+                                         [weak = std::weak_ptr(training_)](const Checkpoint& checkpoint) {
+                                           const auto training = weak.lock();
+                                           return training == nullptr || training->runs().restores_from(checkpoint);
+                                         }})),
         catalog_(core_->sessions, training_->runs(), sampling_->samplers(), core_->checkpoints),
         generation_(core_->backends, core_->checkpoints, core_->budget, sampling_, clock),
         intake_(telemetry, core_->config.telemetry_store.disk_bytes_max,

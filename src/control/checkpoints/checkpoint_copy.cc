@@ -104,6 +104,7 @@ Result<std::string> DiskCheckpointActions::copy_now(const CopyPlan& plan) {
   copy.created_at = iso_time(parts_.clock.wall());
   copy.is_public = false;
   copy.ephemeral = false;
+  copy.servers_save = false;
   copy.expires_at.reset();
   if (plan.ttl_seconds) copy.expires_at = expiry_after(parts_.clock.wall(), *plan.ttl_seconds);
   copy.future_number = 0;

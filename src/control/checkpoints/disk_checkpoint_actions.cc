@@ -141,8 +141,11 @@ void DiskCheckpointActions::set_ttl(const UserId& user, const CheckpointPath& pa
                                            const CheckpointStore::Ptr& checkpoint) -> Status {
     std::optional<Nanos> expiry;
     if (seconds) expiry = expiry_after(self.parts_.clock.wall(), *seconds);
-    TUFT_ASSIGN(const CheckpointStore::Ptr changed,
-                self.parts_.checkpoints.update(checkpoint, [expiry](Checkpoint& one) { one.expires_at = expiry; }));
+    const auto change = [expiry](Checkpoint& one) {
+      one.expires_at = expiry;
+      one.servers_save = false;  // its user has decided
+    };
+    TUFT_ASSIGN(const CheckpointStore::Ptr changed, self.parts_.checkpoints.update(checkpoint, change));
     self.keep(*changed, trace);
     self.parts_.usage.audit({.action = AuditAction::kCheckpointTtlSet,
                              .user = user,
@@ -257,6 +260,7 @@ void DiskCheckpointActions::sweep() {
 void DiskCheckpointActions::remove_expired(Nanos wall, const CheckpointStore::Ptr& after) {
   const auto expired = parts_.checkpoints.lists().expired(wall, after, kExpiredAtATime);
   for (const CheckpointStore::Ptr& checkpoint : expired) {
+    if (checkpoint->servers_save && parts_.is_restore_point(*checkpoint)) continue;
     const Status removed = remove_now(checkpoint, "expired", UserId(), {});
     if (!removed.ok()) record_failure(checkpoint->path, removed.error());
   }

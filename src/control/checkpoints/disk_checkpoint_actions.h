@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -35,6 +36,8 @@ class DiskCheckpointActions final : public CheckpointActions,
     Persistence& persistence;
     Usage& usage;
     AccessTokens& tokens;  // used by copy() only, before it returns
+    // Called on the disk thread. What the server has saved by itself does not expire while this is true for it.
+    std::function<bool(const Checkpoint&)> is_restore_point;
   };
   explicit DiskCheckpointActions(const Parts& parts) : parts_(parts) {}
 

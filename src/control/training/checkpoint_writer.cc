@@ -81,6 +81,7 @@ Result<CheckpointSavePtr> CheckpointWriter::begin(Run& run, const OperationPtr& 
   checkpoint.future_number = operation->future->number;
   checkpoint.seq_id = operation->seq_id;
   if (operation->moves_run) {  // it has what its client did until then
+    checkpoint.servers_save = true;
     MutexLock lock(run.mutex);
     checkpoint.seq_id = run.last_seq_id;
   }
@@ -93,8 +94,10 @@ CheckpointPtr CheckpointWriter::servers_save_of(const Run& run) const {
     MutexLock lock(run.mutex);
     name = run.moved_name;
   }
-  return name.empty() ? nullptr
-                      : parts_.checkpoints.find(CheckpointPath{run.id, CheckpointKind::kTraining, name}.str());
+  if (name.empty()) return nullptr;
+  // A client may have saved under the same name, or have set the expiry of what the server saved.
+  CheckpointPtr found = parts_.checkpoints.find(CheckpointPath{run.id, CheckpointKind::kTraining, name}.str());
+  return found != nullptr && found->servers_save ? found : nullptr;
 }
 
 void CheckpointWriter::end_servers_save(const Run& run) const {

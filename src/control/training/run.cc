@@ -162,6 +162,9 @@ RunPtr run_of(const RestoredRun& restored, const ModelPtr& model, const ModelBac
                                       .unreadable = *record.restore_point,
                                       .hold = hold_checkpoint(restored.checkpoint, record.user)};
   }
+  if (restored.checkpoint != nullptr && restored.checkpoint->servers_save) {
+    run->moved_name = restored.checkpoint->path.name;
+  }
   return run;
 }
 

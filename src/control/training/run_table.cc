@@ -113,6 +113,14 @@ RunPtr RunTable::of_any_user(const RunId& run) const {
   return found == runs_.end() ? nullptr : found->second;
 }
 
+bool RunTable::restores_from(const Checkpoint& checkpoint) const {
+  const RunPtr run = of_any_user(checkpoint.path.run);
+  if (run == nullptr) return false;
+  MutexLock lock(run->mutex);
+  const CheckpointPtr point = run->restore_point ? run->restore_point->checkpoint : nullptr;
+  return point != nullptr && point->path == checkpoint.path && point->future_number == checkpoint.future_number;
+}
+
 void RunTable::attend_locked(const RunPtr& run) {
   if (run->attended) return;
   run->attended = true;

@@ -48,6 +48,8 @@ class RunTable {
 
   // Returns the run, whoever it belongs to, also one whose session ends; null if there is none. Not for clients.
   RunPtr of_any_user(const RunId& run) const;
+  // Returns whether a restart would restore the checkpoint's own run from it.
+  bool restores_from(const Checkpoint& checkpoint) const;
   // The sweep looks only at runs that are attended, so that a run at rest costs it nothing. Whoever ends the rest of a
   // run (Run::is_at_rest_locked()) calls this, under the same lock.
   void attend_locked(const RunPtr& run) TUFT_REQUIRES(run->mutex);

@@ -23,7 +23,7 @@ TrainingController::TrainingController(const Parts& parts)
       expiry_({parts_.config.limits, parts_.clock, parts_.sessions, parts_.persistence, runs_, executor_}),
       restorer_(parts_.clock, parts_.backends, parts_.persistence, runs_, executor_, calls_, expiry_),
       resumption_({parts_.clock, parts_.futures, runs_, executor_, restorer_, cut_, lifetime_, parts_.persistence}),
-      drain_(parts_.clock, runs_, executor_),
+      drain_(parts_.clock, runs_, executor_, parts_.checkpoints),
       placement_(parts_.clock, parts_.backends, runs_, executor_, drain_, restorer_, resumption_),
       custom_losses_(parts_.config.limits, parts_.sessions, parts_.futures, parts_.persistence),
       submissions_({parts_.config.limits, parts_.clock, parts_.backends, parts_.sessions, parts_.futures, runs_,

@@ -14,7 +14,7 @@ constexpr Nanos kSaveRetryPause = kSecond;
 constexpr Nanos kLimitMax = 3600 * kSecond;
 constexpr Nanos kSaveTime = 2 * kSecond;         // left for the saves of runs that have a gradient
 constexpr Nanos kMargin = 500 * kMillisecond;    // before the worker ends by itself
-constexpr int64_t kSavedTtlSeconds = 24 * 3600;  // until then the run has another restore point, or is gone
+constexpr int64_t kSavedTtlSeconds = 24 * 3600;  // it stays for longer while the run would be restored from it
 
 // Returns whether the worker that ends holds the run.
 bool is_held_locked(const Run& run) TUFT_REQUIRES(run.mutex) {
@@ -51,16 +51,20 @@ bool WorkerDrain::needs_save(Run& run) const {
   return true;
 }
 
+// The server's saves of a run replace each other, but not what its client has saved under such a name, or has kept.
+std::string WorkerDrain::name_of_servers_save(Run& run) const {
+  MutexLock lock(run.mutex);
+  const CheckpointPath path{run.id, CheckpointKind::kTraining, run.moved_name};
+  const CheckpointPtr there = run.moved_name.empty() ? nullptr : checkpoints_.find(path.str());
+  const bool is_clients = there != nullptr && !there->servers_save;
+  if (run.moved_name.empty() || is_clients) run.moved_name = name_of_save("moved", clock_.wall());
+  return run.moved_name;
+}
+
 void WorkerDrain::go_on(const RunPtr& run) {
   if (!needs_save(*run)) return;
-  std::string name;
-  {
-    MutexLock lock(run->mutex);
-    if (run->moved_name.empty()) run->moved_name = name_of_save("moved", clock_.wall());
-    name = run->moved_name;
-  }
-  const OperationPtr operation = executor_.own_operation(
-      *run, OperationType::kSaveWeights, SaveWeights{run->id, std::nullopt, std::move(name), kSavedTtlSeconds, true});
+  SaveWeights save{run->id, std::nullopt, name_of_servers_save(*run), kSavedTtlSeconds, true};
+  const OperationPtr operation = executor_.own_operation(*run, OperationType::kSaveWeights, std::move(save));
   if (operation == nullptr) return;
   operation->moves_run = true;
   if (!executor_.execute_first(run, operation)) {

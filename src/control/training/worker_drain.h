@@ -4,14 +4,17 @@
 //
 // A checkpoint holds no gradient. A run that has one when three quarters of the worker's time are over is saved all the
 // same, nothing of it starts any more, and its client is told that it goes back to the end of the step before. A save
-// that fails is tried again each second. No quota stops it: what a user has saved so expires after a day.
+// that fails is tried again each second. No quota stops it: what is saved so expires after a day, or later, when its
+// run has another restore point or is gone (RunTable::restores_from()).
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "control/checkpoints/checkpoint_store.h"
 #include "control/training/run.h"
 #include "control/training/run_executor.h"
 #include "control/training/run_table.h"
@@ -22,8 +25,8 @@ namespace tuft::control {
 // Thread-safe.
 class WorkerDrain {
  public:
-  WorkerDrain(const Clock& clock, RunTable& runs, RunExecutor& executor)
-      : clock_(clock), runs_(runs), executor_(executor) {}
+  WorkerDrain(const Clock& clock, RunTable& runs, RunExecutor& executor, const CheckpointStore& checkpoints)
+      : clock_(clock), runs_(runs), executor_(executor), checkpoints_(checkpoints) {}
 
   // The worker of `backend` ends in its life `incarnation` after `limit`.
   void begin(const ModelBackendPtr& backend, uint64_t incarnation, Nanos limit);
@@ -42,12 +45,14 @@ class WorkerDrain {
   // Returns whether no gradient of the run is waited for any more.
   bool may_save_locked(const Run& run) const TUFT_REQUIRES(run.mutex);
   bool needs_save(Run& run) const;
+  std::string name_of_servers_save(Run& run) const;
   bool is_empty(const ModelBackend& backend) const;
   void let_go(const Drain& drain, bool is_empty);
 
   const Clock& clock_;
   RunTable& runs_;
   RunExecutor& executor_;
+  const CheckpointStore& checkpoints_;
   mutable Mutex mutex_;
   std::vector<Drain> drains_ TUFT_GUARDED_BY(mutex_);
 };

@@ -36,6 +36,7 @@ std::string to_metadata_json(const Checkpoint& checkpoint) {
   json["public"] = checkpoint.is_public;
   if (checkpoint.encrypted) json["encrypted"] = true;
   json["ephemeral"] = checkpoint.ephemeral;
+  if (checkpoint.servers_save) json["servers_save"] = true;
   json["expires_at"] = checkpoint.expires_at ? nlohmann::ordered_json(iso_time(*checkpoint.expires_at))
                                              : nlohmann::ordered_json(nullptr);
   json["future_id"] = checkpoint.future_number;
@@ -75,6 +76,7 @@ Result<Checkpoint> from_metadata_json(std::string_view text) {
     checkpoint.is_public = json.value("public", false);
     checkpoint.encrypted = json.value("encrypted", false);
     checkpoint.ephemeral = json.value("ephemeral", false);
+    checkpoint.servers_save = json.value("servers_save", false);
     checkpoint.future_number = whole_number(json, "future_id", uint64_t{0});
     if (const auto seq = json.find("seq_id"); seq != json.end() && seq->is_number()) {
       checkpoint.seq_id = whole_number<int64_t>(json, "seq_id");

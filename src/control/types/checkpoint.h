@@ -38,6 +38,7 @@ struct Checkpoint {
   bool is_public = false;
   bool encrypted = false;           // kExternal: its files are age files
   bool ephemeral = false;           // made by an unnamed sampler save; goes with its sampler
+  bool servers_save = false;        // made by the server by itself (training/worker_drain.h), not by its client
   std::optional<Nanos> expires_at;  // wall clock; none: it stays
   uint64_t future_number = 0;
   std::optional<int64_t> seq_id;

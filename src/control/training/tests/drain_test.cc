@@ -1,4 +1,7 @@
 // Tests of a worker that is told to end: what is saved, what waits, and what clients are told.
+#include <future>
+#include <set>
+#include <string>
 #include <thread>
 
 #include "control/tests/plane.h"
@@ -14,10 +17,21 @@ class Drain : public PlaneTest {
   size_t saves() { return worker().calls_of("save_state").size(); }
   // The save is written on another thread.
   void let_worker_go() {
-    sweep_until([&] { return worker().left() != 0; });
-    ASSERT_EQ(worker().left(), worker().incarnation());
+    sweep_until([&] { return worker().left() == worker().incarnation(); });
     worker().restart();
   }
+  // Returns a run that the worker has left, and that was saved by the server; its session goes on for days.
+  RunId saved_run() {
+    keep_state();
+    config().limits.session_idle_seconds = 7 * 24 * 3600;
+    const RunId run = boot_with_run();
+    value<OptimStepResult>(alice, optim_step(run, alice, 1));
+    worker().drain(kLimit);
+    let_worker_go();
+    EXPECT_EQ(names_in(folder(run)).size(), 1U);
+    return run;
+  }
+  static constexpr Nanos kLonger = 25 * 3600 * kSecond;  // than such a checkpoint stays by itself
 };
 
 TEST_F(Drain, ARunGoesOnInTheNextWorkerAsIfNothingHadHappened) {
@@ -33,6 +47,56 @@ TEST_F(Drain, ARunGoesOnInTheNextWorkerAsIfNothingHadHappened) {
   const auto names = names_in(folder(run));
   ASSERT_EQ(names.size(), 1U);
   EXPECT_TRUE(names.begin()->starts_with("moved-")) << *names.begin();
+}
+
+TEST_F(Drain, WhatIsSavedStaysWhileItsRunWouldBeRestoredFromIt) {
+  const RunId run = saved_run();
+  advance(kLonger);
+  settle();
+  crash_and_boot();
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
+  // The new process knows that the checkpoint is not the client's.
+  value<SaveWeightsResult>(alice, save(run, alice, 3, "own"));
+  settle();
+  EXPECT_EQ(names_in(folder(run)), std::set<std::string>{"own"});
+}
+
+TEST_F(Drain, WhatIsSavedExpiresWhenItsRunIsGone) {
+  const RunId run = saved_run();
+  value<UnloadModelResult>(alice, plane().unload_model(alice, run, no_trace)->request);
+  settle();
+  EXPECT_EQ(names_in(folder(run)).size(), 1U);
+  advance(kLonger);
+  settle();
+  EXPECT_TRUE(names_in(folder(run)).empty());
+}
+
+TEST_F(Drain, AUserDecidesWhenItExpires) {
+  const RunId run = saved_run();
+  const CheckpointPath path{run, CheckpointKind::kTraining, *names_in(folder(run)).begin()};
+  std::promise<Status> set;
+  plane().checkpoint_actions().set_ttl(alice, path, 10, no_trace, [&](const Status& status) { set.set_value(status); });
+  ASSERT_TRUE(set.get_future().get().ok());
+  EXPECT_TRUE(plane().weights_info(alice, path.str()).ok());
+  advance(20 * kSecond);
+  settle();
+  EXPECT_FALSE(plane().weights_info(alice, path.str()).ok());  // its files stay while the run can be restored from them
+}
+
+TEST_F(Drain, WhatItsUserKeepsIsNotReplaced) {
+  const RunId run = saved_run();
+  const CheckpointPath path{run, CheckpointKind::kTraining, *names_in(folder(run)).begin()};
+  std::promise<Status> set;
+  plane().checkpoint_actions().set_ttl(alice, path, {}, no_trace, [&](const Status& status) { set.set_value(status); });
+  ASSERT_TRUE(set.get_future().get().ok());
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  advance(kSecond);  // the names have the time
+  worker().drain(kLimit);
+  let_worker_go();
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
+  value<LoadWeightsResult>(alice, load(run, alice, 3, path.str()));
+  EXPECT_EQ(worker().weights_of(run.str()), 1);
 }
 
 TEST_F(Drain, WhatTheServerSavesIsNotCountedAsUsage) {
