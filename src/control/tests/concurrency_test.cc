@@ -1,7 +1,13 @@
 // Many threads at the same time: clients, an actor that answers on its own threads, sweeps and restarts.
 #include <atomic>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
 #include <thread>
+#include <utility>
 
+#include "base/testing/temp_dir.h"
 #include "control/tests/plane.h"
 
 namespace tuft::control {
@@ -102,6 +108,118 @@ TEST_F(Concurrency, ThePlaneMayEndWhileAnswersCome) {
     answers.join();
     worker().answer_all();
   }
+}
+
+// Stops threads in the midst of a request, where they look at the wall clock.
+class GatedClock final : public Clock {
+ public:
+  // A creation of a model looks first when it makes the run, and again when the run is in the table and its operation
+  // is to be admitted. The calling thread runs `action` there, once.
+  static void before_admission(std::function<void()> action) {
+    looks_ = 0;
+    gate_ = std::move(action);
+  }
+  Nanos monotonic() const override { return kSecond; }
+  Nanos wall() const override {
+    if (gate_ && ++looks_ == 2) std::exchange(gate_, nullptr)();
+    return 1'700'000'000 * kSecond;
+  }
+
+ private:
+  static inline thread_local int looks_ = 0;
+  static inline thread_local std::function<void()> gate_;
+};
+
+class EqualCreations : public ::testing::Test {
+ protected:
+  EqualCreations() {
+    config::ServerConfig server;
+    server.checkpoint_dir = directory_.path();
+    server.authorized_users = {{"tml-alice", "alice"}};
+    server.limits.futures_per_user_max = 1;
+    config::ModelConfig spec;
+    spec.model_name = "m";
+    spec.model_path = "/models/fake";
+    spec.max_model_len = 16;
+    spec.max_lora_rank = 16;
+    server.supported_models = {spec};
+    plane_ = ControlPlane::create(server, {&fake_}, clock_);
+    fake_.start();
+    session_ = plane_->create_session(alice_, {}).value();
+  }
+
+  Result<Submitted> create(int64_t number) {
+    CreateModel request;
+    request.session = session_;
+    request.model_seq_id = number;
+    request.base_model = "m";
+    request.lora.rank = 8;
+    return plane_->create_model(alice_, request, {});
+  }
+  // Takes all that the user may have unfinished, until fake_.stop_holding().
+  Status fill_limit() {
+    TUFT_ASSIGN(const Submitted made, create(0));
+    fake_.hold_answers(true);
+    OptimStep step;
+    step.run = *made.run;
+    step.seq_id = 1;
+    TUFT_TRY(plane_->optim_step(alice_, step, {}));
+    return {};
+  }
+  FutureSnapshot::State state_of(const Submitted& submitted) {
+    auto state = FutureSnapshot::State::kPending;
+    plane_->end_wait(plane_->wait_future(alice_, submitted.request, [&](const Result<FutureSnapshot>& snapshot) {
+      if (snapshot.ok()) state = snapshot->state;
+    }));
+    return state;
+  }
+
+  const UserId alice_{"alice"};
+  const TempDir directory_;
+  GatedClock clock_;
+  FakeActor fake_{"m"};
+  std::unique_ptr<ControlPlane> plane_;
+  SessionId session_;
+};
+
+// The first one made the run, and closed it under the second one.
+TEST_F(EqualCreations, ARefusedOneLeavesTheRunToTheOther) {
+  ASSERT_TRUE(fill_limit().ok());
+  std::promise<void> second_has_run, first_is_refused;
+  Result<Submitted> second = internal_error("not sent");
+  std::thread other;
+  GatedClock::before_admission([&] {
+    other = std::thread([&] {
+      GatedClock::before_admission([&] {
+        second_has_run.set_value();
+        first_is_refused.get_future().wait();
+      });
+      second = create(1);
+    });
+    EXPECT_EQ(second_has_run.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  });
+  const auto first = create(1);
+  ASSERT_TRUE(other.joinable()) << "it was not stopped";
+  fake_.stop_holding();  // there is room for the second one
+  first_is_refused.set_value();
+  other.join();
+  ASSERT_FALSE(first.ok());
+  EXPECT_EQ(first.error().code, ErrorCode::kResourceExhausted);
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  EXPECT_EQ(state_of(*second), FutureSnapshot::State::kReady);
+  EXPECT_TRUE(plane_->get_info(alice_, *second->run).ok());
+}
+
+TEST_F(EqualCreations, WhatAllRefusedOnesLeftIsClosed) {
+  ASSERT_TRUE(fill_limit().ok());
+  EXPECT_FALSE(create(1).ok());
+  const RunId run(session_.str() + ":train:1");
+  EXPECT_FALSE(plane_->get_info(alice_, run).ok());
+  fake_.stop_holding();
+  const auto again = create(1);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(state_of(*again), FutureSnapshot::State::kReady);
+  EXPECT_TRUE(plane_->get_info(alice_, run).ok());
 }
 
 }  // namespace

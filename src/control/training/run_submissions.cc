@@ -235,17 +235,17 @@ Result<Submitted> RunSubmissions::admit_creation(const UserId& user, const Creat
                                 "has not used",
                             "model_seq_id_used");
   }
-  TUFT_ASSIGN(const RunTable::Added added, parts_.runs.add(make_run(user, request, model, lora_alpha, parts_.clock)));
-  const RunPtr& run = added.run;
+  TUFT_ASSIGN(const RunPtr run, parts_.runs.add(make_run(user, request, model, lora_alpha, parts_.clock)));
   // The session may have begun to end before it could see the run.
   const Status alive = parts_.sessions.touch(user, request.session);
   auto answer =
       alive.ok() ? admit(*run, *operation, creation_key(run->id), trace, {}) : Result<Submitted>(alive.error());
-  if (!answer.ok()) {
-    if (added.is_new) parts_.executor.close(run, answer.error());
-    return answer;
+  // An equal request may have got the same run, and be admitted although this one is not.
+  const bool is_admitted = operation->future != nullptr;
+  if (parts_.runs.end_creation(run, is_admitted)) {
+    parts_.executor.close(run, answer.ok() ? parts_.runs.unknown(user, id) : answer.error());
   }
-  if (operation->future == nullptr) return answer;
+  if (!is_admitted) return answer;
   bool exists = false;
   {
     MutexLock lock(run->mutex);

@@ -7,20 +7,37 @@
 
 namespace tuft::control {
 
-Result<RunTable::Added> RunTable::add(const RunPtr& run) {
+Result<RunPtr> RunTable::add(const RunPtr& run) {
   for (bool reclaimed = false;; reclaimed = true) {
     {
       MutexLock lock(mutex_);
-      if (const auto found = runs_.find(run->id); found != runs_.end()) return Added{found->second};
+      if (const auto found = runs_.find(run->id); found != runs_.end()) {
+        ++creations_.try_emplace(found->second, Creation{0, true}).first->second.requests;
+        return found->second;
+      }
       const auto tenant = tenants_.find(run->user);
       if ((tenant == tenants_.end() ? 0 : tenant->second.counted) < runs_per_user_max_) {
-        return Added{run, insert_locked(run)};
+        insert_locked(run);
+        creations_.emplace(run, Creation{1, false});
+        return run;
       }
     }
     if (reclaimed || !end_idle_session(run->user)) break;
   }
   return over_quota(Quota::kRuns, "you have " + std::to_string(runs_per_user_max_) + " training runs",
                     "end some clients (runs of a session that was silent for a minute make room by themselves)");
+}
+
+bool RunTable::end_creation(const RunPtr& run, bool is_admitted) {
+  MutexLock lock(mutex_);
+  const auto found = creations_.find(run);
+  Creation& creation = found->second;
+  if (is_admitted) creation.is_admitted = true;
+  if (--creation.requests > 0) return false;
+  const bool stays = creation.is_admitted;
+  creations_.erase(found);
+  if (!stays) erase_locked(*run);
+  return !stays;
 }
 
 bool RunTable::restore(const RunPtr& run) {
@@ -35,7 +52,7 @@ void RunTable::uncount(const Run& run) {
 
 void RunTable::remove(const RunPtr& run, bool counted) {
   MutexLock lock(mutex_);
-  runs_.erase(run->id);
+  erase_locked(*run);
   tenants_[run->user].runs.erase(run);
   uncount_locked(run->user, counted ? 1 : 0);
 }
@@ -46,6 +63,12 @@ bool RunTable::insert_locked(const RunPtr& run) {
   tenant.runs.insert(run);
   ++tenant.counted;
   return true;
+}
+
+// Its id may belong to another run by now.
+void RunTable::erase_locked(const Run& run) {
+  const auto found = runs_.find(run.id);
+  if (found != runs_.end() && found->second.get() == &run) runs_.erase(found);
 }
 
 void RunTable::uncount_locked(const UserId& user, int count) {

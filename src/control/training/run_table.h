@@ -24,13 +24,13 @@ class RunTable {
   RunTable(int runs_per_user_max, Sessions& sessions, const CheckpointStore& checkpoints)
       : runs_per_user_max_(runs_per_user_max), sessions_(sessions), checkpoints_(checkpoints) {}
 
-  struct Added {
-    RunPtr run;
-    bool is_new = false;
-  };
-  // Adds `run`, or returns the run that already has its id. At the limit it first ends one idle session of the user;
-  // kResourceExhausted if there is none.
-  Result<Added> add(const RunPtr& run);
+  // A request is to create `run`: adds it, or returns the run that already has its id. At the limit it first ends one
+  // idle session of the user; kResourceExhausted if there is none.
+  Result<RunPtr> add(const RunPtr& run);
+  // The request has been decided; call once for each run that add() returned. `is_admitted`: its operation creates the
+  // run. Returns true if the caller has to close the run: it is new, and this was the last of the requests that had got
+  // it, all of them refused. Then nobody finds it by its id any more.
+  bool end_creation(const RunPtr& run, bool is_admitted);
   // Adds a run of the server's previous process, also beyond the limit. Returns false if its id is taken.
   bool restore(const RunPtr& run);
   // From now on the run does not count against the limit. Call once, when its session begins to end.
@@ -69,6 +69,7 @@ class RunTable {
   std::vector<RunPtr> of_user(const UserId& user) const;
   bool end_idle_session(const UserId& user);
   bool insert_locked(const RunPtr& run) TUFT_REQUIRES(mutex_);
+  void erase_locked(const Run& run) TUFT_REQUIRES(mutex_);
   void uncount_locked(const UserId& user, int count) TUFT_REQUIRES(mutex_);
 
   const int runs_per_user_max_;
@@ -76,6 +77,11 @@ class RunTable {
   const CheckpointStore& checkpoints_;
   mutable Mutex mutex_;
   std::unordered_map<RunId, RunPtr> runs_ TUFT_GUARDED_BY(mutex_);
+  struct Creation {
+    int requests = 0;          // between add() and end_creation()
+    bool is_admitted = false;  // one of them, or one before them
+  };
+  std::unordered_map<RunPtr, Creation> creations_ TUFT_GUARDED_BY(mutex_);
   struct Tenant {
     std::unordered_set<RunPtr> runs;
     int counted = 0;  // without those whose session ends
