@@ -10,7 +10,7 @@
 namespace tuft::control {
 namespace {
 
-// A worker that ends before it has answered becomes ready in another life.
+// A worker that ends before it has answered becomes ready in another life. One that hangs has not said what it holds.
 void ask_what_it_holds(const ModelBackendPtr& backend, const std::weak_ptr<TrainingController>& weak_training,
                        const std::weak_ptr<SamplingController>& weak_sampling, uint64_t incarnation) {
   backend->actor().list_holdings({}, {.incarnation = incarnation},
@@ -19,9 +19,16 @@ void ask_what_it_holds(const ModelBackendPtr& backend, const std::weak_ptr<Train
                                    const auto sampling = weak_sampling.lock();
                                    if (training == nullptr || sampling == nullptr) return;
                                    if (!holdings.ok() && holdings.error().code == ErrorCode::kUnavailable) return;
-                                   const auto held = holdings.ok() ? *holdings : worker::v1::ListHoldingsResponse();
-                                   training->resumption().on_worker_ready(backend, incarnation, held);
-                                   sampling->adapters().on_worker_back(*backend, incarnation, held);
+                                   if (!holdings.ok() && holdings.error().code == ErrorCode::kDeadlineExceeded) {
+                                     return ask_what_it_holds(backend, weak_training, weak_sampling, incarnation);
+                                   }
+                                   if (backend->begin_deciding(incarnation)) {
+                                     const auto held = holdings.ok() ? *holdings : worker::v1::ListHoldingsResponse();
+                                     training->resumption().on_worker_ready(backend, incarnation, held);
+                                     sampling->adapters().on_worker_back(*backend, incarnation, held);
+                                   } else {  // it was silent meanwhile
+                                     training->restorer().on_worker_ready(backend, incarnation);
+                                   }
                                    sampling->adapters().on_worker_ready(*backend);
                                  });
 }

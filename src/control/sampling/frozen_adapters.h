@@ -173,7 +173,8 @@ class FrozenAdapters : public std::enable_shared_from_this<FrozenAdapters> {
   bool file_ended(const CheckpointPtr& checkpoint);
 
   // A worker that was disconnected holds these samplers: uses those that are known, by the id or, after a
-  // restart of the server, by the path and the number of the checkpoint in it, and removes the others.
+  // restart of the server, by the path and the number of the checkpoint in it, and removes the others. Requires: called
+  // once in each life, because a later list also names what is just being published.
   void on_worker_back(ModelBackend& worker, uint64_t incarnation, const worker::v1::ListHoldingsResponse& held);
   // Loads again what a former incarnation of the worker held, and wakes what waits.
   void on_worker_ready(ModelBackend& worker);

@@ -79,13 +79,13 @@ actor::Cancel FakeActor::send(std::unique_ptr<actor::Call> call, const actor::Ca
       failure = joined_ ? unavailable("gone", std::string(actor::kWorkerDisconnected)) : died();
     } else if (!ready_) {
       failure = unavailable("the worker is starting", "worker_starting");
-    } else if (const auto found = failures_.find(name); found != failures_.end()) {
-      failure = found->second;
-      failures_.erase(found);
-    } else if (hold_) {
+    } else if (failure = take_failure_locked(name); !failure && hold_) {
       held_.push_back({std::move(call), number, options.ids});
       return [this, number] { cancel(number); };
     }
+  } else {
+    std::lock_guard lock(mutex_);
+    failure = take_failure_locked(name);
   }
   if (failure) {
     call->answer(std::move(*failure));
@@ -212,10 +212,24 @@ size_t FakeActor::held() const {
 }
 
 void FakeActor::start() {
+  come_up();
+  say_ready();
+}
+
+void FakeActor::come_up() {
   incarnation_ = ++*lives_;
   up_ = true;
   ready_ = true;
+}
+
+void FakeActor::say_ready() {
   if (on_ready_) on_ready_(incarnation_);
+}
+
+bool FakeActor::up() const {
+  const bool is_up = up_;
+  if (const auto action = take_action("up")) action();
+  return is_up;
 }
 
 void FakeActor::die() {
@@ -238,7 +252,12 @@ void FakeActor::before_next(const std::string& function, std::function<void()> a
   actions_[function] = std::move(action);
 }
 
-std::function<void()> FakeActor::take_action(const std::string& function) {
+std::optional<Error> FakeActor::take_failure_locked(const std::string& function) {
+  const auto node = failures_.extract(function);
+  return node.empty() ? std::nullopt : std::optional(node.mapped());
+}
+
+std::function<void()> FakeActor::take_action(const std::string& function) const {
   std::lock_guard lock(mutex_);
   const auto node = actions_.extract(function);
   return node.empty() ? std::function<void()>() : node.mapped();

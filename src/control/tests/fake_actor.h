@@ -35,8 +35,12 @@ class FakeActor final : public actor::ModelActor {
   void stop_holding();  // answers the held calls, and from now on all calls at once
   size_t held() const;
 
-  void start();  // becomes ready with the next incarnation and runs the on_ready callback
-  void die();    // is no longer ready, fails the held calls and forgets adapters, samplers and its outbox
+  // Becomes ready with the next incarnation, and runs the on_ready callback.
+  void start();
+  // The two steps of start(). A worker that answers again after a silence does the second one alone.
+  void come_up();
+  void say_ready();
+  void die();  // is no longer ready, fails the held calls and forgets adapters, samplers and its outbox
   void restart() {
     die();
     start();
@@ -70,6 +74,8 @@ class FakeActor final : public actor::ModelActor {
   void fail_next(const std::string& function, Error error);
   // Runs before the next call of `function` arrives.
   void before_next(const std::string& function, std::function<void()> action);
+  // Runs when up() is called next, after its answer is made.
+  void after_next_up(std::function<void()> action) { before_next("up", std::move(action)); }
 
   // Returns "optim_step <adapter>" and so on, in order of arrival. forward_backward has its loss_fn added.
   std::vector<std::string> calls() const;
@@ -84,7 +90,7 @@ class FakeActor final : public actor::ModelActor {
 
   const std::string& base_model() const override { return base_model_; }
   bool ready() const override { return ready_; }
-  bool up() const override { return up_; }
+  bool up() const override;
   actor::WorkerState state() const override {
     if (ready_) return actor::WorkerState::kReady;
     if (up_) return actor::WorkerState::kSilent;
@@ -129,7 +135,8 @@ class FakeActor final : public actor::ModelActor {
 
   actor::Cancel send(std::unique_ptr<actor::Call> call, const actor::CallOptions& options) override;
   void cancel(uint64_t number);
-  std::function<void()> take_action(const std::string& function);
+  std::function<void()> take_action(const std::string& function) const;
+  std::optional<Error> take_failure_locked(const std::string& function);  // requires mutex_
   void answer(actor::Call& call, const worker::v1::CallIds& ids);
   // Runs the call, or gets the answer of the same call. Requires mutex_.
   Status run(actor::Call& call, const worker::v1::CallIds& ids);
@@ -173,7 +180,7 @@ class FakeActor final : public actor::ModelActor {
   mutable std::mutex mutex_;  // guards the members below
   std::vector<std::string> calls_;
   std::map<std::string, Error> failures_;
-  std::map<std::string, std::function<void()>> actions_;
+  mutable std::map<std::string, std::function<void()>> actions_;
   std::deque<Held> held_;
   uint64_t last_call_ = 0;
   std::map<std::string, int> adapters_;            // weights

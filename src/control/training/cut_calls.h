@@ -22,7 +22,7 @@ struct CutCall {
   std::function<void()> fail;
 };
 
-// Thread-safe. A run has one call at most.
+// Thread-safe. Its lock is innermost. A run has one call at most.
 class CutCalls {
  public:
   void add(const RunPtr& run, CutCall call) {

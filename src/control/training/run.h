@@ -81,6 +81,7 @@ struct RunOperation {
   std::string call_id = {};   // by which the worker knows it; empty: the id of its request
   bool was_answered = false;  // by the worker, so that its effect is known
   bool was_put_back = false;  // into the log, because its worker was lost
+  bool was_given_up = false;  // its worker was lost, and what that made of it does not count
   ModelBackendPtr slot_at;    // the worker in whose training queue it has a slot; null: it has none
   uint64_t incarnation = 0;   // of the worker that it was sent to
   Nanos started = 0;

@@ -241,6 +241,7 @@ bool RunExecutor::put_back(const RunPtr& run, const OperationPtr& operation, con
     run->step_clock.ended(work_of(*operation), 0, now);
     run->step_clock.placed(now);
     operation->was_put_back = true;
+    operation->was_given_up = false;
     run->log.put_back(operation);
     run->running = nullptr;
   }

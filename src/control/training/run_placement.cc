@@ -61,7 +61,7 @@ void RunPlacement::move(const RunPtr& run, Reason reason, ModelBackendPtr to) {
   const ModelBackendPtr from = run->backend();
   if (to == nullptr) to = run->place.model()->for_training(clock_.monotonic(), from.get());
   if (to == nullptr || to == from || !to->serves()) return;
-  // Not before another worker serves, because the run's own may come back with it.
+  // Not before another worker serves, because the run's own may come back with it. If it is back now, nothing happens.
   if (reason == Reason::kLost) resumption_.give_up(run);
   bool removes = false;
   {

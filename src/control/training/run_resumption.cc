@@ -187,12 +187,14 @@ bool RunResumption::take_over(const RunPtr& run, const ModelBackendPtr& worker, 
     if (is_there) return true;
     obstacle = obstacle_locked(*run, held, unstored);
   }
-  if (obstacle.empty() && !add_unstored(run, unstored)) obstacle = "an operation came again with another number";
+  constexpr std::string_view kOtherNumber = "an operation came again with another number";
+  if (obstacle.empty() && !add_unstored(run, unstored)) obstacle = kOtherNumber;
   {
     MutexLock lock(run->mutex);
-    // One that hopes is taken over to be saved; it accepts no operations any more.
-    const bool only_saves = run->hopes && unstored.empty();
-    if (obstacle.empty() && (run->closed || (run->ending && !only_saves))) obstacle = "it ends";
+    // Again, because the run may have been given up, moved or ended meanwhile.
+    unstored.clear();
+    if (obstacle.empty()) obstacle = obstacle_locked(*run, held, unstored);
+    if (obstacle.empty() && !unstored.empty()) obstacle = kOtherNumber;
     if (obstacle.empty() && worker->actor().incarnation() != incarnation) obstacle = "the connection broke again";
     if (obstacle.empty()) {
       parts_.runs.attend_locked(run);
@@ -223,7 +225,9 @@ std::string_view RunResumption::obstacle_locked(Run& run, const Held& held,
                                                 std::vector<worker::v1::HeldCall>& unstored) {
   if (run.restoring_incarnation > 0 || run.backend()->holds(run.adapter_incarnation)) return "it is elsewhere";
   if (!run.hopes && run.adapter_incarnation == 0) return "it has moved";
+  // One that ends and hopes is taken over to be saved; it accepts no operations any more.
   if (!run.created || run.closed || (run.ending && !run.hopes) || run.broken) return "it ends";
+  if (run.running != nullptr && run.running->was_given_up) return "its operation was given up";
   const auto newer = newer_calls_locked(run, held);
   if (!newer) return "the worker lacks operations that were made elsewhere";
   for (const worker::v1::HeldCall* call : *newer) {
@@ -260,7 +264,15 @@ void RunResumption::go_on(const RunPtr& run, uint64_t incarnation) {
 }
 
 void RunResumption::give_up(const RunPtr& run) {
-  if (const std::optional<CutCall> call = parts_.cut.take(run)) call->fail();
+  std::optional<CutCall> call;
+  {
+    MutexLock lock(run->mutex);
+    if (run->backend()->actor().up()) return;
+    call = parts_.cut.take(run);
+    // Until it has failed, the operation is the one that runs, and take_over() would find that it is known.
+    if (call && run->running != nullptr) run->running->was_given_up = true;
+  }
+  if (call) call->fail();
 }
 
 void RunResumption::remove(const ModelBackendPtr& worker, uint64_t incarnation, const std::string& adapter,
@@ -356,7 +368,7 @@ void RunResumption::sweep() {
     const uint64_t incarnation = worker->actor().incarnation();
     if (is_known(*worker) && incarnation > sent) {
       go_on(run, incarnation);
-    } else if (is_late && !worker->actor().up()) {
+    } else if (is_late) {
       give_up(run);
     }
   }
@@ -364,7 +376,9 @@ void RunResumption::sweep() {
 }
 
 void RunResumption::shut_down() {
-  for (const RunPtr& run : parts_.cut.runs()) give_up(run);
+  for (const RunPtr& run : parts_.cut.runs()) {
+    if (const std::optional<CutCall> call = parts_.cut.take(run)) call->fail();
+  }
 }
 
 }  // namespace tuft::control

@@ -49,11 +49,13 @@ class RunResumption {
   void hope(const RestoredRun& restored);
 
   // The worker of `backend` is ready as `incarnation` and holds this: goes on with the runs that can go on, takes the
-  // others away from it, and restores what lives there.
+  // others away from it, and restores what lives there. Requires: called once in each life. A second list would name
+  // what is being restored by then.
   void on_worker_ready(const ModelBackendPtr& backend, uint64_t incarnation,
                        const worker::v1::ListHoldingsResponse& holdings);
 
-  // The worker of the run is lost, so that nobody waits for its answer any more.
+  // Fails the operation for whose answer the run waits, unless its worker is there again: then that answer counts. This
+  // is decided under the run's lock: a worker that comes back later does not go on with what was reported failed.
   void give_up(const RunPtr& run);
   // Ends what was waited for in vain.
   void sweep();

@@ -109,6 +109,15 @@ class ModelBackend {
 
   // Returns whether a worker that was disconnected may come back with what it held.
   bool may_come_back() const { return config().worker == config::WorkerKind::kJoined; }
+  // Returns true once for each life, before it is decided what of all that the worker holds stays there. A later list
+  // also names what is just being made there, and does not tell it from what nobody wants.
+  bool begin_deciding(uint64_t incarnation) {
+    uint64_t known = deciding_;
+    while (known < incarnation) {
+      if (deciding_.compare_exchange_weak(known, incarnation)) return true;
+    }
+    return false;
+  }
   // What the worker held when its life began is decided (run_resumption.h), so that adapters can be made there.
   void note_cleared(uint64_t incarnation) {
     uint64_t known = cleared_;
@@ -144,6 +153,7 @@ class ModelBackend {
   DispatchQueue sampling_queue_{kSamplingSlots};
   std::atomic<int64_t> unloaded_samples_{0};
   std::atomic<uint64_t> draining_{0};  // the life that ends; 0: none
+  std::atomic<uint64_t> deciding_{0};  // the newest life of which that is or was being decided; 0: none
   std::atomic<uint64_t> cleared_{0};   // the life of which it is decided; 0: none
   std::atomic<Nanos> gradients_until_{0};
   std::atomic<int64_t> ranks_{0};

@@ -34,6 +34,16 @@ TEST_F(Resumption, ARunGoesOnWithTheAdapterThatItsWorkerKept) {
   EXPECT_EQ(worker().calls().size(), 1U) << "nothing was made or loaded again";
 }
 
+TEST_F(Resumption, AWorkerThatDoesNotSayInTimeWhatItHoldsIsAskedAgain) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  worker().disconnect();
+  worker().fail_next("list_holdings", Error{ErrorCode::kDeadlineExceeded, "no answer within 5 s", "deadline_exceeded"});
+  come_back();
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
+}
+
 TEST_F(Resumption, AnOperationThatWasRunningFinishesOnce) {
   const RunId run = boot_with_run();
   value<ProtobufResult>(alice, forward_backward(run, alice, 1));
@@ -114,6 +124,41 @@ TEST_F(Resumption, AWorkerWithoutTheAdapterTakesTheRunFromItsCheckpointAndTheCli
   EXPECT_EQ(worker().weights_of(run.str()), 1) << "from its first state";
 }
 
+// It was told to remove the adapter, because its list named one with which no run went on.
+TEST_F(Resumption, ARunThatIsBeingRestoredStaysInAWorkerThatAnswersAgain) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  value<SaveWeightsResult>(alice, save(run, alice, 2));
+  worker().die();
+  worker().hold_answers(true);
+  come_back();
+  sweep_until([&] { return worker().held() == 1; });
+  ASSERT_TRUE(worker().answer_next());  // create_adapter
+  ASSERT_EQ(worker().calls_of("load_state").size(), 1U);
+  worker().set_ready(false);
+  worker().set_ready(true);
+  worker().say_ready();
+  EXPECT_TRUE(worker().calls_of("remove_adapter").empty());
+  worker().stop_holding();
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
+}
+
+TEST_F(Resumption, AVersionThatIsBeingWrittenStaysInAWorkerThatAnswersAgain) {
+  const RunId run = boot_with_run();
+  worker().hold_answers(true);
+  const RequestId saved = save_for_sampler(run, alice, 1, "s");
+  sweep_until([&] { return worker().held() == 1; });
+  ASSERT_TRUE(worker().answer_next());  // publish_adapter
+  sweep_until([&] { return worker().calls_of("save_sampler").size() == 1; });
+  worker().set_ready(false);
+  worker().set_ready(true);
+  worker().say_ready();
+  EXPECT_TRUE(worker().calls_of("remove_sampler").empty());
+  worker().stop_holding();
+  value<SaveWeightsForSamplerResult>(alice, saved);
+}
+
 TEST_F(Resumption, ASamplerStaysInTheWorker) {
   const auto [own, run] = boot_with_session_and_run();
   const auto saved = value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "s"));
@@ -166,6 +211,40 @@ TEST_F(ResumptionElsewhere, AWorkerThatWasAwayTooLongFindsItsRunElsewhere) {
   EXPECT_EQ(from.adapters(), 0U);
   value<OptimStepResult>(alice, optim_step(run, alice, 3));
   EXPECT_EQ(other(from).weights_of(run.str()), 2);
+}
+
+// Nobody had looked again before its operation was reported failed.
+TEST_F(ResumptionElsewhere, AWorkerThatIsBackWhenItsRunsAreMovedKeepsThem) {
+  const RunId run = boot_with_run();
+  FakeActor& from = home(run);
+  from.hold_answers(true);
+  const RequestId step = optim_step(run, alice, 1);
+  from.disconnect();
+  from.hold_answers(false);
+  advance(kMillisecond);
+  from.after_next_up([&] { from.come_up(); });
+  advance(3 * kSecond);
+  ASSERT_TRUE(from.up());
+  EXPECT_TRUE(pending(alice, step));
+  from.say_ready();
+  value<OptimStepResult>(alice, step);
+  EXPECT_EQ(from.weights_of(run.str()), 1);
+  EXPECT_EQ(other(from).adapters(), 0U);
+}
+
+TEST_F(ResumptionElsewhere, AWorkerThatIsBackWhileItsOperationFailsDoesNotKeepWhatItMade) {
+  const RunId run = boot_with_run();
+  FakeActor& from = home(run);
+  from.hold_answers(true);
+  const RequestId step = optim_step(run, alice, 1);
+  from.disconnect();
+  from.hold_answers(false);
+  plane().wait_future(alice, step, [&](const Result<FutureSnapshot>&) { from.start(); });
+  let_last(3 * kSecond);
+  ASSERT_TRUE(from.up());
+  EXPECT_EQ(failure(alice, step).code, ErrorCode::kUnavailable);
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  EXPECT_EQ(from.weights_of(run.str()), 1) << "the second step alone";
 }
 
 TEST_F(ResumptionElsewhere, AWorkerMayComeBackInAnotherPlace) {
