@@ -58,8 +58,7 @@ const TokenFinder::Entry* TokenFinder::match_at(std::string_view text, size_t at
   return nullptr;
 }
 
-std::vector<Piece> TokenFinder::cut(std::string_view text) const {
-  std::vector<Piece> pieces;
+Status TokenFinder::cut(std::string_view text, const std::function<Status(const Piece&)>& take) const {
   size_t done = 0;
   for (size_t at = 0; at < text.size();) {
     const Entry* entry = by_first_byte_.empty() ? nullptr : match_at(text, at);
@@ -73,12 +72,11 @@ std::vector<Piece> TokenFinder::cut(std::string_view text) const {
     if (entry->token.single_word && (ends_with_word(text, begin) || starts_with_word(text, end))) continue;
     if (entry->token.lstrip) begin = spaces_before(text, begin, done);
     if (entry->token.rstrip) end = spaces_after(text, end);
-    if (begin > done) pieces.push_back({done, begin, std::nullopt});
-    pieces.push_back({begin, end, entry->token.id});
+    if (begin > done) TUFT_TRY(take({done, begin, std::nullopt}));
+    TUFT_TRY(take({begin, end, entry->token.id}));
     done = at = end;
   }
-  if (done < text.size()) pieces.push_back({done, text.size(), std::nullopt});
-  return pieces;
+  return done < text.size() ? take({done, text.size(), std::nullopt}) : Status();
 }
 
 Result<std::vector<AddedToken>> read_added_tokens(const Json& file, std::string_view origin) {

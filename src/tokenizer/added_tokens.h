@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,8 +37,9 @@ struct Piece {
 class TokenFinder {
  public:
   void add(const AddedToken& token, std::string content);
-  // Divides the text into pieces. The pieces cover the whole text in order.
-  std::vector<Piece> cut(std::string_view text) const;
+  // Divides the text into pieces, which cover all of it in order, and passes each to `take` until it returns an error,
+  // which is returned.
+  Status cut(std::string_view text, const std::function<Status(const Piece&)>& take) const;
 
  private:
   struct Entry {

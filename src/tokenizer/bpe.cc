@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdio>
+#include <functional>
 #include <queue>
 #include <utility>
 
@@ -126,6 +127,7 @@ void Bpe::append_unknown(std::string_view character, std::vector<int32_t>& ids, 
 
 std::vector<Bpe::Symbol> Bpe::symbols_of(std::string_view word) const {
   std::vector<int32_t> ids;
+  ids.reserve(word.size());
   std::string decorated;
   bool previous_unknown = false;
   for (size_t at = 0; at < word.size();) {
@@ -146,13 +148,17 @@ std::vector<Bpe::Symbol> Bpe::symbols_of(std::string_view word) const {
     }
   }
   std::vector<Symbol> symbols;
+  symbols.reserve(ids.size());
   const int count = static_cast<int>(ids.size());
   for (int i = 0; i < count; ++i) symbols.push_back({ids[static_cast<size_t>(i)], i - 1, i + 1 < count ? i + 1 : -1});
   return symbols;
 }
 
 void Bpe::merge_all(std::vector<Symbol>& symbols) const {
-  std::priority_queue<Candidate> candidates;
+  // Each merge takes one candidate and offers two at most.
+  std::vector<Candidate> room;
+  room.reserve(2 * symbols.size());
+  std::priority_queue<Candidate> candidates(std::less<Candidate>(), std::move(room));
   const auto at = [&](int position) -> Symbol& { return symbols[static_cast<size_t>(position)]; };
   const auto offer = [&](int position) {
     if (position < 0 || at(position).next < 0) return;

@@ -43,9 +43,10 @@ std::string lowercase(std::string_view text) {
 Result<std::string> replace_all(const std::string& text, const Pattern& pattern, std::string_view with) {
   std::string out;
   size_t copied = 0;
-  TUFT_TRY(pattern.for_each_match(text, [&](size_t begin, size_t end) {
+  TUFT_TRY(pattern.for_each_match(text, [&](size_t begin, size_t end) -> Status {
     out.append(text, copied, begin - copied).append(with);
     copied = end;
+    return {};
   }));
   return out.append(text, copied);
 }

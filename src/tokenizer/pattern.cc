@@ -73,11 +73,12 @@ Pattern Pattern::literal(std::string_view text) {
   return out;
 }
 
-Status Pattern::for_each_match(std::string_view text, const std::function<void(size_t begin, size_t end)>& take) const {
+Status Pattern::for_each_match(std::string_view text,
+                               const std::function<Status(size_t begin, size_t end)>& take) const {
   if (!code_) {
     if (literal_.empty()) return {};
     for (size_t at = 0; (at = text.find(literal_, at)) != std::string_view::npos; at += literal_.size())
-      take(at, at + literal_.size());
+      TUFT_TRY(take(at, at + literal_.size()));
     return {};
   }
   const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> data(
@@ -88,7 +89,7 @@ Status Pattern::for_each_match(std::string_view text, const std::function<void(s
     if (found == PCRE2_ERROR_NOMATCH) return {};
     if (found < 0) return internal_error("splitting a text for the tokenizer failed: " + error_text(found));
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data.get());
-    take(range[0], range[1]);
+    TUFT_TRY(take(range[0], range[1]));
     at = range[1];
   }
   return {};

@@ -17,9 +17,10 @@ class Pattern {
   // Returns a pattern that matches exactly this text.
   static Pattern literal(std::string_view text);
 
-  // Calls take(begin, end) for each match from left to right. Matches are not empty and do not overlap. Requires that
-  // `text` is valid UTF-8. Returns kInternal if the expression needs more steps than PCRE2 allows.
-  Status for_each_match(std::string_view text, const std::function<void(size_t begin, size_t end)>& take) const;
+  // Calls take(begin, end) for each match from left to right, until it returns an error, which is returned. Matches are
+  // not empty and do not overlap. Requires that `text` is valid UTF-8. Returns kInternal if the expression needs more
+  // steps than PCRE2 allows.
+  Status for_each_match(std::string_view text, const std::function<Status(size_t begin, size_t end)>& take) const;
 
  private:
   struct Code;

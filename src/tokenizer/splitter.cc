@@ -1,6 +1,5 @@
 #include "tokenizer/splitter.h"
 
-#include <cstdint>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -15,14 +14,16 @@ namespace {
 constexpr std::string_view kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
+// A match, the text between two matches, or some of them that are one word.
 struct Range {
   size_t begin;
   size_t end;
-  bool match;
+  bool match;  // of the last of them
 };
 
 std::string to_byte_level(std::string_view word) {
   std::string out;
+  out.reserve(2 * word.size());
   for (const char c : word) out += byte_to_utf8(static_cast<uint8_t>(c));
   return out;
 }
@@ -39,106 +40,71 @@ std::string replace_spaces(std::string_view text, std::string_view with) {
   return out;
 }
 
-// Returns the matches and the text between them, in order, without empty pieces.
-Result<std::vector<Range>> find_ranges(const Pattern& pattern, std::string_view text, bool invert) {
-  std::vector<Range> ranges;
-  size_t done = 0;
-  TUFT_TRY(pattern.for_each_match(text, [&](size_t begin, size_t end) {
-    if (begin > done) ranges.push_back({done, begin, invert});
-    ranges.push_back({begin, end, !invert});
-    done = end;
-  }));
-  if (done < text.size()) ranges.push_back({done, text.size(), invert});
-  return ranges;
-}
-
-std::vector<Range> merge_with_previous(const std::vector<Range>& ranges) {
-  std::vector<Range> out;
-  bool previous_match = false;
-  for (const Range& range : ranges) {
-    if (range.match && !previous_match && !out.empty()) {
-      out.back().end = range.end;
-    } else {
-      out.push_back(range);
-    }
-    previous_match = range.match;
-  }
-  return out;
-}
-
-std::vector<Range> merge_with_next(const std::vector<Range>& ranges) {
-  std::vector<Range> out;
-  bool next_match = false;
-  for (auto range = ranges.rbegin(); range != ranges.rend(); ++range) {
-    if (range->match && !next_match && !out.empty()) {
-      out.back().begin = range->begin;
-    } else {
-      out.push_back(*range);
-    }
-    next_match = range->match;
-  }
-  return {out.rbegin(), out.rend()};
-}
-
-std::vector<Range> merge_alike(const std::vector<Range>& ranges) {
-  std::vector<Range> out;
-  for (const Range& range : ranges) {
-    if (!out.empty() && out.back().match == range.match) {
-      out.back().end = range.end;
-    } else {
-      out.push_back(range);
-    }
-  }
-  return out;
-}
-
 }  // namespace
 
-Result<std::vector<std::string>> Splitter::cut(const Split& by, std::string_view text) {
-  TUFT_ASSIGN(std::vector<Range> ranges, find_ranges(by.pattern, text, by.invert));
-  if (by.behavior == Behavior::kMergedWithPrevious) ranges = merge_with_previous(ranges);
-  if (by.behavior == Behavior::kMergedWithNext) ranges = merge_with_next(ranges);
-  if (by.behavior == Behavior::kContiguous) ranges = merge_alike(ranges);
-  Words words;
-  for (const Range& range : ranges) {
-    if (by.behavior == Behavior::kRemoved && range.match) continue;
-    words.emplace_back(text.substr(range.begin, range.end - range.begin));
+// Returns true if a match, or the text between two matches, is part of the same word as the one before it.
+bool Splitter::joins(Behavior behavior, bool previous_match, bool match) {
+  switch (behavior) {
+    case Behavior::kMergedWithPrevious:
+      return match && !previous_match;
+    case Behavior::kMergedWithNext:
+      return !match && previous_match;
+    case Behavior::kContiguous:
+      return match == previous_match;
+    case Behavior::kRemoved:
+    case Behavior::kIsolated:
+      return false;
   }
-  return words;
+  return false;
 }
 
-Result<Splitter::Words> Splitter::run(const Step& step, std::string text, bool at_start) {
-  if (const auto* by = std::get_if<Split>(&step)) return cut(*by, text);
-  if (const auto* bytes = std::get_if<ByteLevel>(&step)) {
-    if (bytes->add_prefix_space && !text.starts_with(' ')) text.insert(0, 1, ' ');
-    Words words{std::move(text)};
-    if (bytes->use_regex) {
-      TUFT_ASSIGN(words, cut({bytes->pattern, Behavior::kIsolated, false}, words.front()));
+Status Splitter::cut(const Split& by, std::string_view text, const Take& take) {
+  Range word{0, 0, false};  // ends where the ranges end that were seen
+  const auto pass_on = [&]() -> Status {
+    if (word.begin == word.end || (by.behavior == Behavior::kRemoved && word.match)) return {};
+    return take(text.substr(word.begin, word.end - word.begin));
+  };
+  const auto add = [&](const Range& next) -> Status {
+    if (next.begin == next.end) return {};
+    if (word.begin < word.end && joins(by.behavior, word.match, next.match)) {
+      word = {word.begin, next.end, next.match};
+      return {};
     }
-    for (std::string& word : words) word = to_byte_level(word);
-    return words;
+    TUFT_TRY(pass_on());
+    word = next;
+    return {};
+  };
+  const auto add_match = [&](size_t begin, size_t end) -> Status {
+    TUFT_TRY(add({word.end, begin, by.invert}));
+    return add({begin, end, !by.invert});
+  };
+  TUFT_TRY(by.pattern.for_each_match(text, add_match));
+  TUFT_TRY(add({word.end, text.size(), by.invert}));
+  return pass_on();
+}
+
+// Passes on what the steps from number `step` on make of a text, which is not empty.
+Status Splitter::run(size_t step, std::string_view text, bool at_start, const Take& take) const {
+  if (step == steps_.size()) return take(text);
+  const Take next = [&](std::string_view word) { return run(step + 1, word, std::exchange(at_start, false), take); };
+  if (const auto* by = std::get_if<Split>(&steps_[step])) return cut(*by, text, next);
+  if (const auto* bytes = std::get_if<ByteLevel>(&steps_[step])) {
+    const Take encoded = [&](std::string_view word) { return next(to_byte_level(word)); };
+    std::string with_space;
+    if (bytes->add_prefix_space && !text.starts_with(' ')) text = with_space.append(1, ' ').append(text);
+    return bytes->use_regex ? cut({bytes->pattern, Behavior::kIsolated, false}, text, encoded) : encoded(text);
   }
-  const auto& meta = std::get<Metaspace>(step);
+  const auto& meta = std::get<Metaspace>(steps_[step]);
   std::string replaced = replace_spaces(text, meta.replacement);
   const bool wanted =
       meta.prepend == Metaspace::Prepend::kAlways || (meta.prepend == Metaspace::Prepend::kFirst && at_start);
   if (wanted && !replaced.starts_with(meta.replacement)) replaced.insert(0, meta.replacement);
-  if (!meta.split) return Words{std::move(replaced)};
-  return cut({Pattern::literal(meta.replacement), Behavior::kMergedWithNext, false}, replaced);
+  if (!meta.split) return next(replaced);
+  return cut({Pattern::literal(meta.replacement), Behavior::kMergedWithNext, false}, replaced, next);
 }
 
-Result<std::vector<std::string>> Splitter::split(std::string text, bool at_start) const {
-  Words words;
-  if (!text.empty()) words.push_back(std::move(text));
-  for (const Step& step : steps_) {
-    Words next;
-    for (size_t i = 0; i < words.size(); ++i) {
-      TUFT_ASSIGN(Words cut_words, run(step, std::move(words[i]), at_start && i == 0));
-      for (std::string& word : cut_words) next.push_back(std::move(word));
-    }
-    words = std::move(next);
-  }
-  return words;
+Status Splitter::split(std::string_view text, bool at_start, const Take& take) const {
+  return text.empty() ? Status() : run(0, text, at_start, take);
 }
 
 Result<Splitter::Step> Splitter::read_split(const Json& part, std::string_view origin) {

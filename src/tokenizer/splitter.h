@@ -2,6 +2,9 @@
 // Metaspace, Split, Digits, and sequences of them.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -17,8 +20,11 @@ namespace tuft::tokenizer {
 class Splitter {
  public:
   static Result<Splitter> read(const Json& part, std::string_view origin);
-  // `at_start` says that the text is at the start of the input.
-  Result<std::vector<std::string>> split(std::string text, bool at_start) const;
+  // Passes the words of `text` to `take` in order, until it returns an error, which is returned. No list of them is
+  // made, because it would take many times the memory of the text. `at_start` says that the text is at the start of the
+  // input.
+  using Take = std::function<Status(std::string_view word)>;
+  Status split(std::string_view text, bool at_start, const Take& take) const;
 
  private:
   enum class Behavior : uint8_t { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
@@ -39,12 +45,12 @@ class Splitter {
     bool split;
   };
   using Step = std::variant<Split, ByteLevel, Metaspace>;
-  using Words = std::vector<std::string>;
 
   static Result<Step> read_step(const Json& part, std::string_view origin);
   static Result<Step> read_split(const Json& part, std::string_view origin);
-  static Result<Words> cut(const Split& by, std::string_view text);
-  static Result<Words> run(const Step& step, std::string text, bool at_start);
+  static bool joins(Behavior behavior, bool previous_match, bool match);
+  static Status cut(const Split& by, std::string_view text, const Take& take);
+  Status run(size_t step, std::string_view text, bool at_start, const Take& take) const;
 
   std::vector<Step> steps_;
 };

@@ -101,38 +101,50 @@ std::optional<int32_t> Tokenizer::id(std::string_view token) const {
   return found != added_.end() ? std::optional(found->second) : model_.id(token);
 }
 
-Status Tokenizer::encode_piece(std::string_view text, bool at_start, std::vector<int32_t>& out) const {
-  TUFT_ASSIGN(const std::vector<std::string> words, splitter_.split(std::string(text), at_start));
-  for (const std::string& word : words) model_.encode(word, out);
-  return {};
+// The tokens of a text that is being encoded.
+struct Tokenizer::Output {
+  std::vector<int32_t> tokens;
+  size_t tokens_max;
+
+  // Called after each word, so that the rest of a text that is too long takes neither time nor memory.
+  Status check() const {
+    if (tokens.size() <= tokens_max) return {};
+    return invalid_argument("the text has more than " + std::to_string(tokens_max) + " tokens",
+                            std::string(kTooManyTokens));
+  }
+};
+
+Status Tokenizer::encode_piece(std::string_view text, bool at_start, Output& out) const {
+  return splitter_.split(text, at_start, [&](std::string_view word) {
+    model_.encode(word, out.tokens);
+    return out.check();
+  });
 }
 
-Status Tokenizer::encode_text(std::string_view text, bool at_start, std::vector<int32_t>& out) const {
+Status Tokenizer::encode_text(std::string_view text, bool at_start, Output& out) const {
   TUFT_ASSIGN(const std::string normalized, normalizer_.apply(text));
-  for (const Piece& piece : normalized_tokens_.cut(normalized)) {
-    if (piece.token) {
-      out.push_back(*piece.token);
-      continue;
+  return normalized_tokens_.cut(normalized, [&](const Piece& piece) {
+    if (!piece.token) {
+      const std::string_view rest = std::string_view(normalized).substr(piece.begin, piece.end - piece.begin);
+      return encode_piece(rest, at_start && piece.begin == 0, out);
     }
-    const std::string_view rest = std::string_view(normalized).substr(piece.begin, piece.end - piece.begin);
-    TUFT_TRY(encode_piece(rest, at_start && piece.begin == 0, out));
-  }
-  return {};
+    out.tokens.push_back(*piece.token);
+    return out.check();
+  });
 }
 
 Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
   if (!is_utf8(text)) return invalid_argument("the text is not valid UTF-8", "bad_text");
-  std::vector<int32_t> out;
-  if (options.add_special_tokens) out = prefix_;
-  for (const Piece& piece : raw_tokens_.cut(text)) {
-    if (piece.token) {
-      out.push_back(*piece.token);
-    } else {
-      TUFT_TRY(encode_text(text.substr(piece.begin, piece.end - piece.begin), piece.begin == 0, out));
-    }
-  }
-  if (options.add_special_tokens) out.insert(out.end(), suffix_.begin(), suffix_.end());
-  return out;
+  Output out{{}, options.tokens_max};
+  if (options.add_special_tokens) out.tokens = prefix_;
+  TUFT_TRY(raw_tokens_.cut(text, [&](const Piece& piece) {
+    if (!piece.token) return encode_text(text.substr(piece.begin, piece.end - piece.begin), piece.begin == 0, out);
+    out.tokens.push_back(*piece.token);
+    return out.check();
+  }));
+  if (options.add_special_tokens) out.tokens.insert(out.tokens.end(), suffix_.begin(), suffix_.end());
+  TUFT_TRY(out.check());
+  return std::move(out.tokens);
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> tokens, bool skip_special_tokens) const {

@@ -2,8 +2,10 @@
 // SentencePiece-style BPE (Llama 2). Other kinds are refused by name.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,9 +22,18 @@
 
 namespace tuft::tokenizer {
 
+// The reason of the error for a text that has more tokens than EncodeOptions::tokens_max.
+inline constexpr std::string_view kTooManyTokens = "too_many_tokens";
+
+// The most memory that encode() takes for each byte of a text: some 45 for the copies, symbols and merges of a word, or
+// less for those and the tokens. What a normalizer adds to the text counts like the text.
+inline constexpr int64_t kEncodeBytes = 64;
+
 struct EncodeOptions {
   // Adds the tokens that the post-processor of the file puts around a text, such as a beginning-of-text token.
   bool add_special_tokens = true;
+  // A text with more tokens is refused once the word has been encoded that exceeds it.
+  size_t tokens_max = std::numeric_limits<size_t>::max();
 };
 
 // Immutable and thread-safe.
@@ -33,7 +44,8 @@ class Tokenizer {
   static Result<Tokenizer> load(const std::filesystem::path& directory);
   static Result<Tokenizer> parse(std::string_view tokenizer_json, std::string_view origin);
 
-  // Takes O(n log n) time in the length of the longest word. Returns kInvalidArgument if `text` is not UTF-8.
+  // Takes O(n log n) time in the length of the longest word. Returns kInvalidArgument if `text` is not UTF-8, and with
+  // kTooManyTokens. Takes up to kEncodeBytes of memory for each byte of `text`.
   Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
   // Replaces bytes that are not UTF-8 by U+FFFD.
@@ -47,8 +59,9 @@ class Tokenizer {
   Tokenizer() = default;
 
   Status read_template(const Json& processor, std::string_view origin);
-  Status encode_text(std::string_view text, bool at_start, std::vector<int32_t>& out) const;
-  Status encode_piece(std::string_view text, bool at_start, std::vector<int32_t>& out) const;
+  struct Output;
+  Status encode_text(std::string_view text, bool at_start, Output& out) const;
+  Status encode_piece(std::string_view text, bool at_start, Output& out) const;
 
   Normalizer normalizer_;
   Splitter splitter_;

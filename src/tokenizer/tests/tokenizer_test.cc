@@ -39,6 +39,28 @@ TEST(Tokenizer, SpecialTokensThenOnlyWhereAsked) {
   EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{9, 2}, false), "<s>ab");
 }
 
+TEST(Tokenizer, TooManyTokensThenRefused) {
+  const auto tokenizer = Tokenizer::parse(tokenizer_json(kModel), "test");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  const auto ids = tokenizer->encode("ab ab ab", {.tokens_max = 5});
+  ASSERT_TRUE(ids.ok()) << ids.error().message;
+  EXPECT_EQ(*ids, (std::vector<int32_t>{2, 3, 2, 3, 2}));
+  const auto refused = tokenizer->encode("ab ab ab", {.tokens_max = 4});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(refused.error().reason, kTooManyTokens);
+}
+
+TEST(Tokenizer, WhatASplitRemovesIsNoWord) {
+  const auto tokenizer =
+      Tokenizer::parse(R"({"decoder":{"type":"ByteLevel"},"pre_tokenizer":{"type":"Split","pattern":{"String":"-"},)"
+                       R"("behavior":"Removed"},"model":)" +
+                           kModel + "}",
+                       "test");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  EXPECT_EQ(*tokenizer->encode("-ab-a--b"), (std::vector<int32_t>{2, 0, 1}));
+}
+
 TEST(Tokenizer, TextIsNoUtf8ThenInvalidArgument) {
   const auto tokenizer = Tokenizer::parse(tokenizer_json(kModel), "test");
   const auto ids = tokenizer->encode("a\xFF");
