@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/check.h"
+
 namespace tuft {
 
 ByteAccount::Hold::Hold(Hold&& other) noexcept
@@ -28,6 +30,11 @@ void ByteAccount::Hold::shrink_to(int64_t bytes) {
   if (bytes >= bytes_) return;
   account_->give_back(who_, bytes_ - bytes);
   bytes_ = bytes;
+}
+
+void ByteAccount::Hold::join(Hold&& other) {
+  TUFT_CHECK(account_ == other.account_ && who_ == other.who_, "holds of two holders are joined");
+  bytes_ += std::exchange(other.bytes_, 0);
 }
 
 int64_t ByteAccount::total() const {

@@ -38,6 +38,8 @@ class ByteAccount : public std::enable_shared_from_this<ByteAccount> {
     Answer grow_to(int64_t bytes, const Most& most);
     // Lowers the hold to at most `bytes`.
     void shrink_to(int64_t bytes);
+    // Takes over the bytes of a hold of the same account and holder.
+    void join(Hold&& other);
     int64_t bytes() const { return bytes_; }
 
    private:

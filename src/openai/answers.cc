@@ -1,5 +1,6 @@
 #include "openai/answers.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/text.h"
@@ -130,14 +131,27 @@ std::string opened(const Json& object) {
   return text;
 }
 
-Json begin_choice(const AnswerHead& head, size_t index, const std::string& text) {
-  Json entry = {{"index", index}};
-  if (is_chat(head)) {
-    entry["message"] = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
-  } else {
-    entry["text"] = text;
-  }
-  return entry;
+// Returns a choice up to its text, which is a string.
+std::string before_text(const AnswerHead& head, size_t index) {
+  return R"({"index":)" + std::to_string(index) +
+         (is_chat(head) ? R"(,"message":{"role":"assistant","content":")" : R"(,"text":")");
+}
+
+std::string_view after_text(const AnswerHead& head) {
+  return is_chat(head) ? R"(","refusal":null})" : R"(")";
+}
+
+// Returns the next characters of a text, of which a string of JSON has at most six bytes for each byte.
+std::string_view next_part(std::string_view text) {
+  size_t size = std::min(text.size(), kAnswerPieceBytes / 8);
+  while (size < text.size() && (static_cast<uint8_t>(text[size]) & 0xC0) == 0x80) ++size;
+  return text.substr(0, size);
+}
+
+// Returns the text as it stands between the quotes of a string.
+std::string escaped(std::string_view text) {
+  const std::string string = dump(Json(text));
+  return string.substr(1, string.size() - 2);
 }
 
 Json chunk(const AnswerHead& head, Json choices) {
@@ -163,7 +177,15 @@ AnswerPieces answer_pieces(const AnswerHead& head, const ModelText& text, const 
   const std::vector<List> lists = logprob_lists(head);
   for (size_t i = 0; i < choices.size(); ++i) {
     const WholeChoice& choice = choices[i];
-    out.append(i == 0 ? "" : ",").append(opened(begin_choice(head, i, choice.piece.text))).append(",\"logprobs\":");
+    out.append(i == 0 ? "" : ",").append(before_text(head, i));
+    std::string_view rest = choice.piece.text;
+    while (!rest.empty()) {
+      const std::string_view part = next_part(rest);
+      out.append(escaped(part));
+      rest.remove_prefix(part.size());
+      if (out.size() >= kAnswerPieceBytes) co_yield std::exchange(out, {});
+    }
+    out.append(after_text(head)).append(",\"logprobs\":");
     if (lists.empty()) out.append("null");
     for (const List& list : lists) {
       out.append(&list == lists.data() ? "{\"" : ",\"").append(list.name).append("\":");

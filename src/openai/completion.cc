@@ -91,12 +91,15 @@ Reply error_reply(const Error& error, std::string_view param) {
   return {http_status(error), error_body(error, param), nullptr};
 }
 
-int64_t kept_bytes(const Request& request, int64_t tokens, int64_t echoed_bytes) {
+int64_t kept_bytes(const Request& request, const KeptParts& parts) {
   constexpr int64_t kTextBytes = 8;
+  constexpr auto kTokenBytes = static_cast<int64_t>(sizeof(int32_t));
   constexpr auto kShownBytes = static_cast<int64_t>(sizeof(ShownToken)) + 32;  // in a growing list, with its own list
-  int64_t each = kTextBytes;
-  if (request.logprobs) each += kShownBytes + request.top_logprobs * static_cast<int64_t>(sizeof(TokenChoice));
-  return tokens * each + echoed_bytes;
+  const int64_t shown = parts.output_tokens + (request.echo ? parts.prompt_tokens * request.choices : 0);
+  int64_t bytes = parts.prompt_tokens * kTokenBytes + parts.echoed_bytes;
+  bytes += std::max(shown * kTextBytes, parts.text_bytes);
+  if (!request.logprobs) return bytes;
+  return bytes + shown * (kShownBytes + request.top_logprobs * static_cast<int64_t>(sizeof(TokenChoice)));
 }
 
 Completion::Completion(Parts parts, CompletionTelemetry telemetry, ReplyDone reply, ByteAccount::Hold memory)
@@ -173,7 +176,26 @@ Completion::Choice* Completion::choice_locked(size_t prompt, int sample) {
   return choices_[prompt * static_cast<size_t>(parts_.request.choices) + static_cast<size_t>(sample)].get();
 }
 
+// Returns what the request keeps now.
+int64_t Completion::kept_locked() const {
+  int64_t text = 0;
+  for (const auto& choice : choices_) text += choice->text.text_memory();
+  return kept_bytes(parts_.request, {usage_.prompt, usage_.completion, parts_.echoed_bytes, text});
+}
+
+// Holds an eighth more than is missing if there is room, so that a long text does not ask for each token.
+Status Completion::hold_more(int64_t missing, int64_t held) {
+  auto more = parts_.generation.hold_memory(parts_.user, missing + held / 8);
+  if (!more.ok()) more = parts_.generation.hold_memory(parts_.user, missing);
+  if (!more.ok()) return std::move(more).error();
+  MutexLock lock(mutex_);
+  memory_.join(std::move(*more));
+  return {};
+}
+
 void Completion::on_tokens(size_t prompt, const control::GenerationDelta& delta) {
+  int64_t missing = 0;
+  int64_t held = 0;
   {
     MutexLock lock(mutex_);
     Choice* choice = choice_locked(prompt, delta.sample);
@@ -188,6 +210,11 @@ void Completion::on_tokens(size_t prompt, const control::GenerationDelta& delta)
       }
       choice->text.add({delta.tokens[i], delta.logprobs[i]}, top);
     }
+    held = memory_.bytes();
+    missing = kept_locked() - held;
+  }
+  if (missing > 0) {
+    if (const Status done = hold_more(missing, held); !done.ok()) return fail(done.error());
   }
   if (!parts_.request.stream) return;
   give_stream();
@@ -241,8 +268,7 @@ void Completion::complete() {
     usage = usage_;
     stopped = stopped_;
     choices = static_cast<int64_t>(choices_.size());
-    const int64_t echoed = parts_.request.echo ? usage.prompt * parts_.request.choices : 0;
-    memory_.shrink_to(kept_bytes(parts_.request, usage.completion + echoed, parts_.echoed_bytes));
+    memory_.shrink_to(kept_locked());
   }
   telemetry_.completed(usage, stopped, choices - stopped);
   if (parts_.request.stream) {

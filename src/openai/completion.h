@@ -25,9 +25,15 @@ namespace tuft::openai {
 
 Reply error_reply(const Error& error, std::string_view param = {});
 
-// Returns the memory that an answer takes until it has been read. `tokens`: in all choices and with echoed prompts;
-// `echoed_bytes`: the texts of prompts, once for each choice and once for the request.
-int64_t kept_bytes(const Request& request, int64_t tokens, int64_t echoed_bytes);
+// What a request keeps until its client has read the answer.
+struct KeptParts {
+  int64_t prompt_tokens = 0;
+  int64_t output_tokens = 0;  // of all choices
+  int64_t echoed_bytes = 0;   // the texts of echoed prompts, once for each choice and once for the request
+  int64_t text_bytes = 0;     // the memory of the texts of the choices, as far as they exist
+};
+// Returns the memory of these parts. A token of a choice counts with eight bytes of text at least.
+int64_t kept_bytes(const Request& request, const KeptParts& parts);
 
 // Thread-safe. Kept alive by its waiter and by its generations.
 class Completion : public std::enable_shared_from_this<Completion> {
@@ -41,10 +47,11 @@ class Completion : public std::enable_shared_from_this<Completion> {
     Request request = {};  // without messages, tools and variables, and with prompts only for echo
     std::shared_ptr<const ModelText> text = nullptr;
     std::vector<std::vector<int32_t>> prompts = {};  // tokens
-    int64_t echoed_bytes = 0;                        // see kept_bytes()
+    int64_t echoed_bytes = 0;                        // see KeptParts
     telemetry::SpanContext preprocess = {};          // the stage of request tracing in which they were made
   };
-  // `memory` is that of kept_bytes() for the longest answer. It is held until the client has read the answer.
+  // `memory` is that of kept_bytes() for the longest answer. It is held until the client has read the answer, and grows
+  // with texts that are longer. Where it cannot, the request fails.
   Completion(Parts parts, CompletionTelemetry telemetry, ReplyDone reply, ByteAccount::Hold memory);
 
   // Requires: called once. The reply of a stream waits for its first tokens, so that a refusal before them is not sent
@@ -72,6 +79,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
   control::GenerationRequest generation_request(size_t prompt) const;
   Choice* choice_locked(size_t prompt, int sample) TUFT_REQUIRES(mutex_);
   void on_tokens(size_t prompt, const control::GenerationDelta& delta);
+  int64_t kept_locked() const TUFT_REQUIRES(mutex_);
+  Status hold_more(int64_t missing, int64_t held);
   void on_done(size_t prompt, Result<tinker_public::SampleResponse> result);
   void finish_prompt_locked(size_t prompt, const tinker_public::SampleResponse& response) TUFT_REQUIRES(mutex_);
   void complete();

@@ -101,20 +101,29 @@ Status ModelText::read_templates(const config::ModelConfig& model) {
   return {};
 }
 
-// Refuses a text that is too long before it is tokenized, which takes time in proportion to its length. The factor
-// allows for a normalizer that shortens the text.
-Status ModelText::fits(std::string_view text) const {
-  const size_t bytes_max =
-      2 * std::max<size_t>(token_bytes_max_, 4) * static_cast<size_t>(std::max<int64_t>(tokens_max_, 1));
-  if (text.size() <= bytes_max) return {};
-  return invalid_argument("the prompt has " + std::to_string(text.size()) + " bytes and is over the model's limit of " +
+Error ModelText::too_long(const std::string& size) const {
+  return invalid_argument("the prompt has " + size + " and is over the model's limit of " +
                               std::to_string(tokens_max_) + " tokens (max_model_len)",
                           "prompt_too_long");
 }
 
-Result<std::vector<int32_t>> ModelText::encode_prompt(std::string_view text) const {
-  TUFT_TRY(fits(text));
-  return tokenizer_->encode(text, {.add_special_tokens = true});
+// The factor allows for a normalizer that shortens the text.
+Status ModelText::fits(std::string_view text) const {
+  const size_t bytes_max =
+      2 * std::max<size_t>(token_bytes_max_, 4) * static_cast<size_t>(std::max<int64_t>(tokens_max_, 1));
+  if (text.size() <= bytes_max) return {};
+  return too_long(std::to_string(text.size()) + " bytes");
+}
+
+Result<std::vector<int32_t>> ModelText::encode(std::string_view text, Endpoint endpoint) const {
+  auto tokens = tokenizer_->encode(
+      text, {.add_special_tokens = endpoint == Endpoint::kCompletions, .tokens_max = static_cast<size_t>(tokens_max_)});
+  if (tokens.ok()) {
+    tokens->shrink_to_fit();
+  } else if (tokens.error().reason == tokenizer::kTooManyTokens) {
+    return too_long("more than " + std::to_string(tokens_max_) + " tokens");
+  }
+  return tokens;
 }
 
 Result<const chat::ChatTemplate*> ModelText::template_for(const Request& request) const {
@@ -134,7 +143,7 @@ Result<const chat::ChatTemplate*> ModelText::template_for(const Request& request
   return &*template_;
 }
 
-Result<std::vector<int32_t>> ModelText::encode_chat(const Request& request, Nanos now) const {
+Result<std::string> ModelText::render(const Request& request, Nanos now) const {
   TUFT_ASSIGN(const chat::ChatTemplate* chosen, template_for(request));
   chat::RenderOptions options;
   options.add_generation_prompt = request.add_generation_prompt;
@@ -142,10 +151,7 @@ Result<std::vector<int32_t>> ModelText::encode_chat(const Request& request, Nano
   options.special_tokens = special_tokens_;
   options.variables = &request.variables;
   options.now = now;
-  TUFT_ASSIGN(const std::string text, chosen->render(request.messages, options));
-  TUFT_TRY(fits(text));
-  // The template has already written the special tokens.
-  return tokenizer_->encode(text, {.add_special_tokens = false});
+  return chosen->render(request.messages, options);
 }
 
 std::string ModelText::visible_bytes(int32_t token) const {

@@ -26,11 +26,14 @@ class ModelText {
   // Reads the model's directory. Returns kFailedPrecondition if it has no supported tokenizer; the message has no path.
   static Result<std::shared_ptr<const ModelText>> load(const config::ModelConfig& model);
 
+  // Renders a conversation with the chat template. Returns kFailedPrecondition if the model has none.
+  Result<std::string> render(const Request& request, Nanos now) const;
+  // Refuses a text that is too long for the model whatever its tokens are, which takes no time.
+  Status fits(std::string_view text) const;
   // Encodes a prompt of completions, with the special tokens that the tokenizer adds to every text, such as
-  // beginning-of-text.
-  Result<std::vector<int32_t>> encode_prompt(std::string_view text) const;
-  // Encodes a conversation with the chat template. Returns kFailedPrecondition if the model has none.
-  Result<std::vector<int32_t>> encode_chat(const Request& request, Nanos now) const;
+  // beginning-of-text; or a rendered conversation, which has them. Refuses a text with more tokens than max_model_len
+  // when it has made these. Both refusals have the reason "prompt_too_long".
+  Result<std::vector<int32_t>> encode(std::string_view text, Endpoint endpoint) const;
 
   // Returns the bytes that the token adds to an answer: nothing for special tokens and tokens that end an answer. The
   // bytes may be a part of a UTF-8 character.
@@ -44,7 +47,7 @@ class ModelText {
   ModelText() = default;
 
   Status read_templates(const config::ModelConfig& model);
-  Status fits(std::string_view text) const;
+  Error too_long(const std::string& size) const;
   Result<const chat::ChatTemplate*> template_for(const Request& request) const;
 
   std::string base_model_;

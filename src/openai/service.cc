@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "base/json_shape.h"
@@ -13,6 +14,7 @@
 #include "openai/request.h"
 #include "telemetry/log.h"
 #include "telemetry/request_trace.h"
+#include "tokenizer/tokenizer.h"
 
 namespace tuft::openai {
 
@@ -37,24 +39,25 @@ struct Service::Task {
   telemetry::SpanContext trace;
   ReplyDone reply;
   Nanos arrived = 0;
-  ByteAccount::Hold memory;  // the body, until the generations are charged
+  std::weak_ptr<Pending> pending = {};
+  ByteAccount::Hold memory = {};  // of the body and what it becomes, until the generations are charged
+
+  // What read() makes of the body.
+  std::optional<telemetry::RunningStage> stage = {};
+  Request request = {};
+  control::GenerationModel model = {};
+  std::shared_ptr<const ModelText> text = nullptr;
+  std::string param = {};  // the field that is being read
+  // The tokens of the prompts that have been encoded.
+  std::vector<std::vector<int32_t>> prompts = {};
+
+  void refuse(const Error& error) {
+    record_refusal(endpoint, model.base_model, error);
+    std::exchange(reply, {})(error_reply(error, param));
+  }
 };
 
 namespace {
-
-void refuse(const ReplyDone& reply, Endpoint endpoint, std::string_view base_model, const Error& error,
-            std::string_view param = {}) {
-  record_refusal(endpoint, base_model, error);
-  reply(error_reply(error, param));
-}
-
-// Frees what is not needed once the prompts are encoded: the memory held for it is given back before the answer.
-void keep_what_answers_need(Request& request) {
-  request.messages = nullptr;
-  request.tools = nullptr;
-  request.variables = nullptr;
-  if (!request.echo) std::vector<Prompt>().swap(request.prompts);
-}
 
 // Returns the bytes of the texts of echoed prompts, as kept_bytes() counts them.
 int64_t echoed_bytes(const Request& request, const ModelText& text, const std::vector<std::vector<int32_t>>& prompts) {
@@ -64,6 +67,12 @@ int64_t echoed_bytes(const Request& request, const ModelText& text, const std::v
     bytes += string != nullptr ? static_cast<int64_t>(string->size()) : text.decoded_bytes_max(prompts[i]);
   }
   return bytes * (request.choices + 1);
+}
+
+// Returns the bytes of a text; 0 for a prompt of tokens.
+size_t text_bytes(const Prompt& prompt) {
+  const auto* text = std::get_if<std::string>(&prompt);
+  return text != nullptr ? text->size() : 0;
 }
 
 }  // namespace
@@ -77,46 +86,108 @@ Service::PendingPtr Service::complete(Endpoint endpoint, const control::UserId& 
                                       std::string body, const telemetry::SpanContext& trace, ReplyDone reply) {
   const Nanos arrived = clock_.monotonic();
   auto pending = std::make_shared<Pending>();
-  const int64_t cost = (static_cast<int64_t>(body.size()) + kRequestBytes) * kCostOfByte;
-  auto memory = generation_.hold_memory(user, static_cast<int64_t>(body.size()));
+  const auto bytes = static_cast<int64_t>(body.size());
+  auto task =
+      std::make_shared<Task>(Task{endpoint, user, std::move(body), id, trace, std::move(reply), arrived, pending});
+  auto memory = generation_.hold_memory(user, bytes);
   if (!memory.ok()) {
-    refuse(reply, endpoint, {}, memory.error());
+    task->refuse(memory.error());
     return pending;
   }
-  auto task = std::make_shared<Task>(
-      Task{endpoint, user, std::move(body), id, trace, std::move(reply), arrived, std::move(*memory)});
-  std::function<void()> work = [this, task, weak = std::weak_ptr(pending)] {
-    const PendingPtr wanted = weak.lock();
-    if (wanted == nullptr) return;
-    if (work_->closed()) return task->reply(error_reply(control::shutting_down()));
-    const telemetry::ContextScope scope(task->trace);
-    try {
-      prepare(*task, wanted);
-    } catch (const std::exception& exception) {
-      telemetry::log_error("openai.exception", exception.what());
-      if (task->reply) refuse(task->reply, task->endpoint, {}, internal_error("a request could not be prepared"));
-    }
-  };
-  const Status posted = work_->post(user, cost, std::move(work), "openai_queue_full");
-  if (!posted.ok()) refuse(task->reply, endpoint, {}, posted.error());
+  task->memory = std::move(*memory);
+  const int64_t cost = (bytes + kRequestBytes) * kCostOfByte;
+  const Status posted = work_->post(
+      user, cost, [this, task] { run(task); }, "openai_queue_full");
+  if (!posted.ok()) task->refuse(posted.error());
   telemetry::report_thread_span(trace, arrived, clock_.monotonic());
   return pending;
 }
 
-Result<std::vector<std::vector<int32_t>>> Service::encode(const Request& request, const ModelText& text) const {
-  std::vector<std::vector<int32_t>> prompts;
-  if (request.endpoint == Endpoint::kChat) {
-    TUFT_ASSIGN(prompts.emplace_back(), text.encode_chat(request, clock_.wall()));
-    return prompts;
+// Takes the request a step further, on a work thread.
+void Service::run(const std::shared_ptr<Task>& task) {
+  const PendingPtr wanted = task->pending.lock();
+  if (wanted == nullptr) return;
+  if (work_->closed()) return task->reply(error_reply(control::shutting_down()));
+  const telemetry::ContextScope scope(task->trace);
+  try {
+    prepare(task, *wanted);
+  } catch (const std::exception& exception) {
+    telemetry::log_error("openai.exception", exception.what());
+    if (task->reply) task->refuse(internal_error("a request could not be prepared"));
   }
-  for (const Prompt& prompt : request.prompts) {
-    if (const std::string* string = std::get_if<std::string>(&prompt)) {
-      TUFT_ASSIGN(prompts.emplace_back(), text.encode_prompt(*string));
-    } else {
-      prompts.push_back(std::get<std::vector<int32_t>>(prompt));
+}
+
+// Reads the body, unless it has been read, and encodes some prompts. The others are left to further tasks, so that
+// tasks of other users come between.
+void Service::prepare(const std::shared_ptr<Task>& task, Pending& pending) {
+  Status done = task->text == nullptr ? read(*task) : Status();
+  if (done.ok()) done = encode(*task);
+  const size_t encoded = task->prompts.size();
+  if (done.ok() && encoded < task->request.prompts.size()) {
+    const size_t bytes = std::max(text_bytes(task->request.prompts[encoded]), kEncodedAtATime);
+    const int64_t cost = static_cast<int64_t>(bytes) * kCostOfByte;
+    if (work_->post_rest(task->user, cost, [this, task] { run(task); })) return;
+    done = control::shutting_down();
+  } else if (done.ok()) {
+    done = start(*task, pending);
+  }
+  if (!done.ok()) task->refuse(done.error());
+}
+
+Status Service::read(Task& task) {
+  task.stage.emplace(telemetry::start_stage(task.trace, telemetry::TraceSpanName::PREPROCESS, clock_.monotonic()));
+  TUFT_ASSIGN(ByteAccount::Hold values, hold_values(task));
+  task.memory.join(std::move(values));
+  Problem problem;
+  task.request = read_request(task.endpoint, task.body, problem);
+  std::string().swap(task.body);
+  task.param = std::move(problem.param);
+  TUFT_TRY(problem.status);
+  task.param = "model";
+  TUFT_ASSIGN(task.model, generation_.resolve(task.user, task.request.model));
+  TUFT_ASSIGN(task.text, texts_->get(*task.model.config));
+  task.param = "prompt";
+  if (task.endpoint == Endpoint::kChat) TUFT_TRY(render(task));
+  for (const Prompt& prompt : task.request.prompts) {
+    if (const auto* text = std::get_if<std::string>(&prompt)) TUFT_TRY(task.text->fits(*text));
+  }
+  return {};
+}
+
+// Makes the conversation the prompt, and frees it: the memory held for it is given back before the answer.
+Status Service::render(Task& task) const {
+  Request& request = task.request;
+  auto text = task.text->render(request, clock_.wall());
+  task.param = !text.ok() && text.error().reason == "tools_unsupported" ? "tools" : "messages";
+  if (!text.ok()) return std::move(text).error();
+  request.prompts.emplace_back(std::move(*text));
+  request.messages = nullptr;
+  request.tools = nullptr;
+  request.variables = nullptr;
+  return {};
+}
+
+// Encodes the next prompts, some kEncodedAtATime bytes of text. What that takes is charged before.
+Status Service::encode(Task& task) const {
+  constexpr auto kTokenBytes = static_cast<int64_t>(sizeof(int32_t));
+  for (size_t bytes = 0; task.prompts.size() < task.request.prompts.size() && bytes < kEncodedAtATime;) {
+    Prompt& prompt = task.request.prompts[task.prompts.size()];
+    if (auto* tokens = std::get_if<std::vector<int32_t>>(&prompt)) {
+      task.prompts.push_back(std::move(*tokens));  // charged as values of the body
+      continue;
     }
+    const std::string& text = std::get<std::string>(prompt);
+    auto memory = generation_.hold_memory(task.user, static_cast<int64_t>(text.size()) * tokenizer::kEncodeBytes);
+    if (!memory.ok()) {
+      task.param.clear();
+      return std::move(memory).error();
+    }
+    TUFT_ASSIGN(task.prompts.emplace_back(), task.text->encode(text, task.endpoint));
+    memory->shrink_to(static_cast<int64_t>(task.prompts.back().size()) * kTokenBytes);
+    task.memory.join(std::move(*memory));
+    bytes += text.size();
   }
-  return prompts;
+  return {};
 }
 
 // Returns memory for the values that a body is parsed to.
@@ -128,13 +199,12 @@ Result<ByteAccount::Hold> Service::hold_values(const Task& task) const {
                                  (shape.values + shape.containers) * kValueBytes + shape.members * kMemberBytes);
 }
 
-// Returns memory for the longest answer that the request can have.
-Result<ByteAccount::Hold> Service::hold_answer(const control::UserId& user, const Request& request,
-                                               const config::ModelConfig& model,
-                                               const std::vector<std::vector<int32_t>>& prompts,
-                                               int64_t echoed_bytes) const {
-  int64_t tokens = 0;
-  for (const auto& prompt : prompts) {
+// Returns what the request keeps with the longest answer that it can have.
+KeptParts Service::longest_answer(const Task& task) {
+  const Request& request = task.request;
+  const config::ModelConfig& model = *task.model.config;
+  KeptParts parts;
+  for (const auto& prompt : task.prompts) {
     const auto length = static_cast<int64_t>(prompt.size());
     int64_t output = std::max<int64_t>(model.max_model_len - length, 0);
     if (request.params.has_max_tokens()) {
@@ -142,53 +212,35 @@ Result<ByteAccount::Hold> Service::hold_answer(const control::UserId& user, cons
     } else if (model.default_max_tokens) {
       output = std::min<int64_t>(output, *model.default_max_tokens);
     }
-    tokens += request.choices * (output + (request.echo ? length : 0));
+    parts.prompt_tokens += length;
+    parts.output_tokens += request.choices * output;
   }
-  return generation_.hold_memory(user, kept_bytes(request, tokens, echoed_bytes));
+  if (request.echo) parts.echoed_bytes = echoed_bytes(request, *task.text, task.prompts);
+  return parts;
 }
 
-void Service::prepare(Task& task, const PendingPtr& pending) {
-  const auto stage = telemetry::start_stage(task.trace, telemetry::TraceSpanName::PREPROCESS, clock_.monotonic());
-  const auto refused = [&](std::string_view base_model, const Error& error, std::string_view param) {
-    refuse(std::exchange(task.reply, {}), task.endpoint, base_model, error, param);
-  };
-  auto values = hold_values(task);
-  if (!values.ok()) return refused({}, values.error(), {});
-  Problem problem;
-  Request request = read_request(task.endpoint, task.body, problem);
-  std::string().swap(task.body);
-  if (!problem.status.ok()) return refused({}, problem.status.error(), problem.param);
-  const auto model = generation_.resolve(task.user, request.model);
-  if (!model.ok()) return refused({}, model.error(), "model");
-  const auto text = texts_->get(*model->config);
-  if (!text.ok()) return refused(model->base_model, text.error(), "model");
-  auto prompts = encode(request, **text);
-  if (!prompts.ok()) {
-    const std::string_view param = task.endpoint == Endpoint::kChat ? "messages" : "prompt";
-    return refused(model->base_model, prompts.error(), prompts.error().reason == "tools_unsupported" ? "tools" : param);
-  }
-  keep_what_answers_need(request);
-  const int64_t echoed = echoed_bytes(request, **text, *prompts);
-  auto answer = hold_answer(task.user, request, *model->config, *prompts, echoed);
-  if (!answer.ok()) return refused(model->base_model, answer.error(), {});
+// Starts the generations, when all prompts have been encoded.
+Status Service::start(Task& task, Pending& pending) {
+  task.param.clear();
+  if (!task.request.echo) std::vector<Prompt>().swap(task.request.prompts);
+  const KeptParts kept = longest_answer(task);
+  TUFT_ASSIGN(ByteAccount::Hold answer, generation_.hold_memory(task.user, kept_bytes(task.request, kept)));
   record_preparation(task.endpoint, to_seconds(clock_.monotonic() - task.arrived));
 
   Completion::Parts parts{generation_, work_, task.user, task.id, clock_.wall() / kSecond};
-  CompletionTelemetry observed(request, *model, task.user, parts.id, task.trace, task.arrived);
-  int64_t tokens = 0;
-  for (const auto& prompt : *prompts) tokens += static_cast<int64_t>(prompt.size());
-  observed.prepared(tokens);
-  parts.request = std::move(request);
-  parts.text = *text;
-  parts.prompts = std::move(*prompts);
-  parts.echoed_bytes = echoed;
-  parts.preprocess = stage.context();
+  CompletionTelemetry observed(task.request, task.model, task.user, parts.id, task.trace, task.arrived);
+  observed.prepared(kept.prompt_tokens);
+  parts.request = std::move(task.request);
+  parts.text = task.text;
+  parts.prompts = std::move(task.prompts);
+  parts.echoed_bytes = kept.echoed_bytes;
+  parts.preprocess = task.stage->context();
   auto completion = std::make_shared<Completion>(std::move(parts), std::move(observed), std::exchange(task.reply, {}),
-                                                 std::move(*answer));
-  pending->set(completion);
-  values->shrink_to(0);
+                                                 std::move(answer));
+  pending.set(completion);
   task.memory.shrink_to(0);
   completion->start();
+  return {};
 }
 
 Reply Service::list_models(const control::UserId& user, std::string_view after, int64_t limit) const {

@@ -19,9 +19,8 @@
 
 namespace tuft::openai {
 
-class ModelText;
 class ModelTexts;
-struct Request;
+struct KeptParts;
 
 inline constexpr int64_t kBodyBytesMax = 16 << 20;
 
@@ -37,8 +36,12 @@ inline constexpr size_t kAnswerPieceBytes = 64 << 10;
 // The cost of one byte in the WorkPool, where decoding a byte of a datum costs 1.
 inline constexpr int64_t kCostOfByte = 8;
 
+// The prompts that one task of the WorkPool encodes have about this many bytes of text, or one of them has more.
+inline constexpr size_t kEncodedAtATime = 64 << 10;
+
 // Thread-safe. `generation` and `clock` must outlive it, and `work` must be stopped before it is destroyed. Requests
-// that wait for a thread are charged to their user's memory (limits.queued_bytes_per_user_max).
+// that wait for a thread, and what encoding their prompts takes, are charged to their user's memory
+// (limits.queued_bytes_per_user_max).
 class Service {
  public:
   Service(control::Generation& generation, const Clock& clock, std::shared_ptr<control::WorkPool> work);
@@ -62,12 +65,14 @@ class Service {
  private:
   struct Task;
 
+  void run(const std::shared_ptr<Task>& task);
+  void prepare(const std::shared_ptr<Task>& task, Pending& pending);
+  Status read(Task& task);
+  Status render(Task& task) const;
+  Status encode(Task& task) const;
   Result<ByteAccount::Hold> hold_values(const Task& task) const;
-  void prepare(Task& task, const PendingPtr& pending);
-  Result<ByteAccount::Hold> hold_answer(const control::UserId& user, const Request& request,
-                                        const config::ModelConfig& model,
-                                        const std::vector<std::vector<int32_t>>& prompts, int64_t echoed_bytes) const;
-  Result<std::vector<std::vector<int32_t>>> encode(const Request& request, const ModelText& text) const;
+  static KeptParts longest_answer(const Task& task);
+  Status start(Task& task, Pending& pending);
 
   control::Generation& generation_;
   const Clock& clock_;

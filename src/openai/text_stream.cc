@@ -127,8 +127,12 @@ TextStream::Piece TextStream::take(size_t bytes_max, size_t tokens_max) {
   Piece piece;
   const bool all = cut_ || finished_;
   const size_t size = within(all ? pending_.size() : pending_.size() - held_back(), bytes_max, tokens_max);
-  piece.text = pending_.substr(0, size);
-  pending_.erase(0, size);
+  if (size == pending_.size()) {
+    piece.text = std::exchange(pending_, {});  // a long text is not copied, and its memory is not kept
+  } else {
+    piece.text = pending_.substr(0, size);
+    pending_.erase(0, size);
+  }
   shown_ += size;
   const bool at_end = finished_ && !cut_ && pending_.empty();
   // Tokens that begin after the cut are not part of the text.

@@ -54,6 +54,8 @@ class TextStream {
     return finished_ && pending_.empty() && (waiting_.empty() || (cut_ && waiting_.front().begin >= shown_));
   }
   std::string_view finish_reason() const { return stopped_ ? "stop" : "length"; }
+  // Returns the memory of the text that take() has not returned.
+  int64_t text_memory() const { return static_cast<int64_t>(pending_.capacity()); }
 
  private:
   struct Waiting {

@@ -46,6 +46,21 @@ TEST(ByteAccount, HoldGivesItsBytesBackOnce) {
   EXPECT_EQ(account->total(), 0);
 }
 
+TEST(ByteAccount, JoinedHoldsAreOne) {
+  const auto account = std::make_shared<ByteAccount>();
+  ByteAccount::Hold hold = account->open("alice");
+  ASSERT_EQ(hold.grow_to(5, {}), Answer::kTaken);
+  {
+    ByteAccount::Hold more = account->open("alice");
+    ASSERT_EQ(more.grow_to(3, {}), Answer::kTaken);
+    hold.join(std::move(more));
+  }
+  EXPECT_EQ(hold.bytes(), 8);
+  EXPECT_EQ(account->held_by("alice"), 8);
+  hold.shrink_to(0);
+  EXPECT_EQ(account->total(), 0);
+}
+
 TEST(ByteAccount, HoldMayOutliveOtherReferences) {
   auto account = std::make_shared<ByteAccount>();
   ByteAccount::Hold hold = account->open("alice");

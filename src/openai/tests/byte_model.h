@@ -1,4 +1,4 @@
-// A model directory with 256 byte tokens, four special tokens, and a chat template.
+// A model directory with 256 byte tokens, four special tokens, a token of a long text, and a chat template.
 #pragma once
 
 #include <fstream>
@@ -16,12 +16,16 @@ namespace tuft::openai {
 class ByteModel {
  public:
   static constexpr int32_t kTurnEnd = 258;
+  // kLongTokenBytes times '~'. No merges make it, so that no text is encoded with it.
+  static constexpr int32_t kLongToken = 260;
+  static constexpr size_t kLongTokenBytes = 128;
 
   explicit ByteModel(const std::string& chat_template =
                          "{% for m in messages %}<|im_start|>{{ m.role }}:{{ m.content }}<|im_end|>{% endfor %}"
                          "{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}") {
     Json vocabulary = Json::object();
     for (int byte = 0; byte < 256; ++byte) vocabulary[tokenizer::byte_to_utf8(static_cast<uint8_t>(byte))] = byte;
+    vocabulary[std::string(kLongTokenBytes, '~')] = kLongToken;
     Json added = Json::array();
     for (const char* token : {"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|pad|>"}) {
       added.push_back({{"id", 256 + added.size()},

@@ -30,8 +30,9 @@ class FakeGeneration final : public control::Generation {
   // The models are "base/model" and "tinker://run/sampler_weights/a", which belongs to alice.
   config::ModelConfig model_config;
   std::vector<control::ListedModel> list;
-  Error refusal;                            // start() returns it if its message is set
-  std::function<void()> on_models = [] {};  // called by models(), without a lock
+  Error refusal;                             // start() returns it if its message is set
+  std::function<void()> on_models = [] {};   // called by models(), without a lock
+  std::function<void()> on_resolve = [] {};  // called by resolve(), likewise
   // The memory of requests before start(), and its limit per user.
   std::shared_ptr<ByteAccount> memory = std::make_shared<ByteAccount>();
   int64_t memory_max = int64_t{1} << 30;
@@ -96,6 +97,7 @@ class FakeGeneration final : public control::Generation {
   // ---- Generation
 
   Result<control::GenerationModel> resolve(const control::UserId& user, std::string_view model) const override {
+    on_resolve();
     if (model == "base/model") return control::GenerationModel{"base/model", &model_config, {}};
     if (model == kCheckpoint && user.str() == "alice") {
       return control::GenerationModel{"base/model", &model_config, std::string(model)};

@@ -1,108 +1,16 @@
 #include "openai/service.h"
 
-#include <future>
-#include <malloc.h>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "openai/answers.h"
-#include "openai/completion.h"
-#include "openai/tests/byte_model.h"
-#include "openai/tests/fake_generation.h"
+#include "openai/tests/service_fixture.h"
 
 namespace tuft::openai {
 namespace {
-
-const control::UserId kAlice("alice");
-const control::UserId kBob("bob");
-
-// A request and its reply.
-class Call {
- public:
-  Call(Service& service, Endpoint endpoint, const Json& body, const control::UserId& user = kAlice)
-      : reply_(promise_->get_future()) {
-    pending_ = service.complete(endpoint, user, control::RequestId("r-1"), body.dump(), {},
-                                [promise = promise_](Reply reply) { promise->set_value(std::move(reply)); });
-  }
-  Reply reply() { return reply_.get(); }
-  Json answer() {
-    const Reply got = reply();
-    EXPECT_EQ(got.status, 200) << got.body;
-    return Json::parse(got.body);
-  }
-  void give_up() { pending_.reset(); }
-
- private:
-  std::shared_ptr<std::promise<Reply>> promise_ = std::make_shared<std::promise<Reply>>();
-  std::future<Reply> reply_;
-  Service::PendingPtr pending_;
-};
-
-std::string next(EventStream& events) {
-  auto promise = std::make_shared<std::promise<Result<std::string>>>();
-  events.next([promise](Result<std::string> piece) { promise->set_value(std::move(piece)); });
-  const auto piece = promise->get_future().get();
-  EXPECT_TRUE(piece.ok());
-  return *piece;
-}
-
-// Returns the data of all events; the last is [DONE].
-std::vector<Json> read_events(EventStream& events) {
-  std::string text;
-  for (std::string piece = next(events); !piece.empty(); piece = next(events)) text += piece;
-  std::vector<Json> out;
-  const std::string done(kDoneEvent);
-  EXPECT_TRUE(text.ends_with(done));
-  text.resize(text.size() - done.size());
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = text.find("\n\n", at);
-    EXPECT_EQ(text.substr(at, 6), "data: ");
-    out.push_back(Json::parse(text.substr(at + 6, end - at - 6)));
-    at = end + 2;
-  }
-  return out;
-}
-
-constexpr int64_t kCostOfRequest = kRequestBytes * kCostOfByte;
-
-// A service with a thread of its own.
-struct OneThread {
-  OneThread(control::Generation& generation, int64_t user_max, int64_t all_max = 1 << 30)
-      : work(std::make_shared<control::WorkPool>(
-            1, control::TenantBounds{.quantum = 4 * kCostOfRequest, .user_max = user_max, .all_max = all_max})),
-        service(generation, system_clock(), work) {}
-  ~OneThread() { work->stop(); }
-
-  const std::shared_ptr<control::WorkPool> work;
-  Service service;
-};
-
-class ServiceTest : public ::testing::Test {
- protected:
-  ServiceTest() { generation.model_config = model.config(); }
-
-  static Json completion(const Json& more = Json::object()) {
-    Json body = {{"model", "base/model"}, {"prompt", "hi"}};
-    body.update(more);
-    return body;
-  }
-  static Json chat(const Json& more = Json::object()) {
-    Json body = {{"model", "base/model"}, {"messages", {{{"role", "user"}, {"content", "hi"}}}}};
-    body.update(more);
-    return body;
-  }
-  static std::vector<int32_t> tokens(std::string_view text) {
-    std::vector<int32_t> out;
-    for (const char c : text) out.push_back(static_cast<uint8_t>(c));
-    return out;
-  }
-
-  ByteModel model;
-  FakeGeneration generation;
-  OneThread only{generation, 1 << 30};
-  Service& service = only.service;
-};
 
 TEST_F(ServiceTest, CompletionHasTextUsageAndReason) {
   Call call(service, Endpoint::kCompletions, completion({{"n", 2}, {"seed", 5}, {"max_tokens", 3}}));
@@ -244,57 +152,6 @@ TEST_F(ServiceTest, AlternativesWithoutTextHaveNamesOfTheirOwn) {
   const Json logprobs = answer["choices"][0]["logprobs"];
   EXPECT_EQ(logprobs["tokens"], Json({R"(bytes:\xe2)"}));
   EXPECT_EQ(logprobs["top_logprobs"][0], Json({{R"(bytes:\xe2)", -1.0}, {R"(bytes:\xe3)", -2.0}, {"a", -3.0}}));
-}
-
-// The tree of a long answer with log-probabilities took gigabytes, and nobody paid for it.
-TEST_F(ServiceTest, ALongAnswerIsWrittenInPiecesAndChargedUntilItIsRead) {
-  generation.model_config.max_model_len = 4096;
-  Call call(service, Endpoint::kChat, chat({{"logprobs", true}, {"top_logprobs", 20}, {"n", 2}, {"max_tokens", 1000}}));
-  generation.await_started(1);
-  EXPECT_GT(generation.memory->held_by("alice"), 2 * 1000 * 20 * 8);
-  const std::string text(500, 'a');
-  for (const int sample : {0, 1}) generation.give(0, sample, tokens(text));
-  generation.finish(0, {false, true});
-  Reply reply = call.reply();
-  ASSERT_NE(reply.events, nullptr);
-  EXPECT_TRUE(reply.is_json);
-  EXPECT_GT(generation.memory->held_by("alice"), 2 * 500 * 20 * 8);
-  EXPECT_LT(generation.memory->held_by("alice"), 2 * 1000 * 20 * 8);
-  std::string body;
-  int pieces = 0;
-  for (std::string piece = next(*reply.events); !piece.empty(); piece = next(*reply.events)) {
-    EXPECT_LT(piece.size(), 2 * kAnswerPieceBytes);
-    body += piece;
-    ++pieces;
-  }
-  EXPECT_GT(pieces, 5);
-  const Json answer = Json::parse(body);
-  EXPECT_EQ(answer["object"], "chat.completion");
-  ASSERT_EQ(answer["choices"].size(), 2U);
-  EXPECT_EQ(answer["choices"][1]["index"], 1);
-  EXPECT_EQ(answer["choices"][1]["message"]["content"], text);
-  EXPECT_EQ(answer["choices"][1]["finish_reason"], "stop");
-  ASSERT_EQ(answer["choices"][1]["logprobs"]["content"].size(), 500U);
-  EXPECT_EQ(answer["choices"][1]["logprobs"]["content"][499]["top_logprobs"].size(), 20U);
-  EXPECT_EQ(answer["choices"][1]["logprobs"]["refusal"], nullptr);
-  EXPECT_EQ(answer["usage"]["completion_tokens"], 1000);
-  reply.events.reset();
-  call.give_up();
-  only.work->stop();  // which lets go of the last task
-  generation.forget_listeners();
-  EXPECT_EQ(generation.memory->total(), 0);
-}
-
-TEST_F(ServiceTest, AnAnswerThatIsTooLongForItsUserIsRefusedBeforeItBegins) {
-  generation.model_config.max_model_len = 1 << 20;
-  generation.memory_max = 1 << 20;
-  Call call(service, Endpoint::kCompletions, completion({{"logprobs", 20}, {"n", 8}, {"max_tokens", 10000}}));
-  const Reply reply = call.reply();
-  EXPECT_EQ(reply.status, 429);
-  EXPECT_NE(reply.body.find("queued_bytes_per_user_max"), std::string::npos) << reply.body;
-  EXPECT_EQ(generation.count(), 0U);
-  only.work->stop();
-  EXPECT_EQ(generation.memory->total(), 0);
 }
 
 // What waits for a slow client is not composed at once when it reads again.
@@ -450,58 +307,6 @@ TEST_F(ServiceTest, GivingUpEndsTheGeneration) {
   EXPECT_FALSE(generation.started(1).cancelled);
   reply.events.reset();
   generation.await_cancelled(1);
-}
-
-TEST_F(ServiceTest, QueuedRequestsAreChargedToTheirUser) {
-  generation.hold(true);
-  Call first(service, Endpoint::kCompletions, completion());
-  generation.await_started(1);
-  const int64_t answer = kept_bytes(Request(), 16, 0);
-  EXPECT_EQ(generation.memory->total(), answer);  // the body is charged to the generation now
-  const Json large = completion({{"user", std::string(5'000, 'x')}});
-  Call second(service, Endpoint::kCompletions, large);
-  EXPECT_EQ(generation.memory->held_by("alice"), answer + static_cast<int64_t>(large.dump().size()));
-  generation.memory_max = 6'000;
-  Call third(service, Endpoint::kCompletions, large);
-  const Reply refused = third.reply();
-  EXPECT_EQ(refused.status, 429);
-  EXPECT_NE(refused.body.find("limits.queued_bytes_per_user_max"), std::string::npos);
-  Call bobs(service, Endpoint::kCompletions, large, kBob);
-  generation.hold(false);
-  generation.await_started(3);
-  EXPECT_EQ(generation.memory->total(), 3 * answer);
-}
-
-// A few kilobytes of zstd kept hundreds of megabytes for as long as the request waited for its turn.
-TEST_F(ServiceTest, AStartedRequestKeepsNothingOfItsBody) {
-  const auto allocated = [] {
-    const struct mallinfo2 info = ::mallinfo2();
-    return static_cast<int64_t>(info.uordblks + info.hblkhd);
-  };
-  const Json large = chat({{"messages", {{{"role", "user"}, {"content", "hi"}, {"x", std::vector<int>(1'000'000)}}}},
-                           {"chat_template_kwargs", {{"y", std::vector<int>(1'000'000)}}}});
-  const int64_t before = allocated();
-  Call call(service, Endpoint::kChat, large);
-  generation.await_started(1);
-  EXPECT_LT(allocated() - before, 4'000'000);
-}
-
-TEST_F(ServiceTest, EchoedTextsAreChargedForEachChoice) {
-  generation.model_config.max_model_len = 4096;
-  const std::string text(4'000, 'a');
-  size_t started = 0;
-  for (const Json& prompt : {Json(text), Json(tokens(text))}) {
-    Json body = completion({{"prompt", prompt}, {"n", 100}, {"max_tokens", 1}});
-    int64_t before = generation.memory->total();
-    Call quiet(service, Endpoint::kCompletions, body);
-    generation.await_started(++started);
-    const int64_t without = generation.memory->total() - before;
-    body["echo"] = true;
-    before = generation.memory->total();
-    Call echoing(service, Endpoint::kCompletions, body);
-    generation.await_started(++started);
-    EXPECT_GE(generation.memory->total() - before - without, int64_t{100} * 4'000 * (8 + 1));
-  }
 }
 
 }  // namespace
