@@ -5,7 +5,6 @@
 #include <iterator>
 #include <limits>
 #include <optional>
-#include <set>
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
@@ -13,28 +12,31 @@
 namespace tuft::engine {
 namespace {
 
-constexpr int kRoundsPerPass = 8;  // the quantum of a tenant is the budget divided by it
+constexpr int kRoundsPerPass = 8;   // the quantum of a tenant is the budget divided by it
+constexpr double kRounding = 1e-6;  // covers the rounding of sums of quanta
 
 class PassPlanner {
  public:
-  PassPlanner(AdapterQueues& queues, int batch_tokens) : queues_(queues), budget_(batch_tokens) {
-    std::unordered_map<std::string_view, int> queues_of;  // by tenant
-    for (const auto& queue : queues_) ++queues_of[queue->tenant];
-    const double quantum = std::max(1, batch_tokens / kRoundsPerPass);
+  PassPlanner(AdapterQueues& queues, AdapterDebts& debts, int batch_tokens)
+      : queues_(queues), debts_(debts), budget_(batch_tokens), quantum_(std::max(1, batch_tokens / kRoundsPerPass)) {
+    for (const auto& queue : queues_) count(queue->tenant, queue->deficit);
+    for (const AdapterDebt& debt : debts_) count(debt.tenant, debt.credit);
     for (const auto& queue : queues_) {
-      progress_.push_back({queue->tasks.front().task->next(), quantum / queues_of[queue->tenant]});
+      Tenant& tenant = tenants_.find(queue->tenant)->second;
+      progress_.push_back({queue->tasks.front().task->next(), &tenant});
+      is_shared_ = is_shared_ || &tenant != progress_.front().tenant;
     }
-    plan_.backward = queues_.front()->tasks.front().task->backward();
+    choose_kind();
   }
 
   PassPlan plan() {
     for (size_t i = 0; i < queues_.size(); ++i) {
       // Only once per tenant, so that many adapters do not give a tenant more than its share.
-      if (queues_[i]->passed_over < kPassedOverMax || went_before_.contains(queues_[i]->tenant)) continue;
+      if (queues_[i]->passed_over < kPassedOverMax || owes(i) || progress_[i].tenant->went_before) continue;
       const auto unit = next_unit(i);
       if (!unit) continue;
       take(i, *unit);
-      went_before_.insert(queues_[i]->tenant);
+      progress_[i].tenant->went_before = true;
     }
     while (run_rounds()) {
     }
@@ -43,10 +45,15 @@ class PassPlanner {
   }
 
  private:
+  struct Tenant {
+    int queues = 0;            // and debts, which divide the credit of one adapter
+    double credit = 0;         // of all of them, before this pass
+    bool went_before = false;  // it was already served first in this pass
+  };
   // How much of a queue this pass has taken.
   struct Progress {
     size_t datum = 0;
-    double quantum = 0;
+    Tenant* tenant = nullptr;
     size_t task = 0;
     std::optional<size_t> slice = {};  // the slice of that task
     bool served = false;
@@ -58,13 +65,35 @@ class PassPlanner {
     int64_t cost = 0;
   };
 
+  void count(std::string_view tenant, double credit) {
+    Tenant& counted = tenants_[tenant];
+    ++counted.queues;
+    counted.credit += credit;
+  }
+
   // Returns the credit of a queue per round, in tokens. The adapters of a tenant divide the credit of one adapter.
-  double quantum_of(size_t index) const { return progress_[index].quantum; }
+  double quantum_of(size_t index) const { return quantum_ / progress_[index].tenant->queues; }
+
+  // Returns what the tenant of a queue owes, in tokens.
+  double debt_of(size_t index) const {
+    const double credit = progress_[index].tenant->credit;
+    return credit < -kRounding ? -credit : 0.0;
+  }
+  bool owes(size_t index) const { return queues_[index]->deficit < -kRounding || debt_of(index) > 0; }
+
+  // The pass is of the kind that the queue wants whose tenant owes least; of several the one that has waited longest.
+  void choose_kind() {
+    size_t first = 0;
+    for (size_t i = 1; i < queues_.size(); ++i) {
+      if (debt_of(i) < debt_of(first)) first = i;
+    }
+    plan_.backward = queues_[first]->tasks.front().task->backward();
+  }
+
+  bool waits(size_t index) const { return progress_[index].task < queues_[index]->tasks.size(); }
 
   bool wants_this_kind(size_t index) const {
-    const AdapterQueue& queue = *queues_[index];
-    const Progress& progress = progress_[index];
-    return progress.task < queue.tasks.size() && queue.tasks[progress.task].task->backward() == plan_.backward;
+    return waits(index) && queues_[index]->tasks[progress_[index].task].task->backward() == plan_.backward;
   }
 
   // Returns the next unit of the queue, or nullopt if it does not fit into this pass.
@@ -122,9 +151,13 @@ class PassPlanner {
   // Runs the rounds until some queue takes a unit. Returns false if nothing fits.
   bool run_rounds() {
     const double rounds = rounds_until_next();
-    for (size_t i = 0; i < queues_.size() && rounds > 0; ++i) {
-      // Also if nothing more fits, so that a queue with long datums saves credit for a later pass.
-      if (wants_this_kind(i)) queues_[i]->deficit += rounds * quantum_of(i);
+    if (rounds <= 0) return false;
+    // A pass gives the credit of one pass. What a queue needs beyond that to take something is lent, and it owes it.
+    const double lent = is_shared_ ? std::max(0.0, rounds_ + rounds - budget_ / quantum_) : 0.0;
+    for (size_t i = 0; i < queues_.size(); ++i) {
+      // Also if nothing more fits, or it wants the other kind, so that it saves credit for a later pass.
+      const bool earns = waits(i);
+      if (earns) queues_[i]->deficit += rounds * quantum_of(i);
       auto unit = next_unit(i);
       // Saved credit is spent one quantum at a time, so that no queue is served twice before the others.
       for (int64_t taken = 0; unit && static_cast<double>(taken) < quantum_of(i) && can_pay(i, *unit);
@@ -132,24 +165,49 @@ class PassPlanner {
         take(i, *unit);
         taken += unit->cost;
       }
+      if (earns) queues_[i]->deficit -= lent * quantum_of(i);
     }
-    return rounds > 0;
+    rounds_ += rounds - lent;
+    return true;
   }
 
-  // The margin covers the rounding of sums of quanta.
   bool can_pay(size_t index, const Unit& unit) const {
-    return static_cast<double>(unit.cost) <= queues_[index]->deficit + 1e-6;
+    return static_cast<double>(unit.cost) <= queues_[index]->deficit + kRounding;
   }
 
-  // Only differences of credit matter, so the credit that all queues have in common is subtracted.
+  // Only differences of credit matter, so the credit that all queues have in common is subtracted. So is a debt that
+  // they have in common: else it would grow without an end, and who comes later would have all passes until it is paid.
   void take_back_common_credit() {
-    double rounds = budget_;
+    double common = rounds_;
+    double most = -std::numeric_limits<double>::infinity();
     for (size_t i = 0; i < queues_.size(); ++i) {
-      if (wants_this_kind(i)) rounds = std::min(rounds, queues_[i]->deficit / quantum_of(i));
+      if (!waits(i)) continue;
+      const double credit = queues_[i]->deficit / quantum_of(i);
+      common = std::min(common, credit);
+      most = std::max(most, credit);
     }
-    for (size_t i = 0; i < queues_.size() && rounds > 0; ++i) {
-      if (wants_this_kind(i)) queues_[i]->deficit -= rounds * quantum_of(i);
+    if (std::isinf(most)) return;  // nothing waits
+    if (common <= 0) common = std::min(most, 0.0);
+    for (size_t i = 0; i < queues_.size(); ++i) {
+      // A debt is taken from those, too, of which nothing waits since this pass.
+      if (waits(i) || common < 0) queues_[i]->deficit -= common * quantum_of(i);
     }
+    rounds_ -= common;
+  }
+
+  // The adapters of which nothing waits pay as if it did.
+  void pay_debts() {
+    for (AdapterDebt& debt : debts_) debt.credit += rounds_ * quantum_ / tenants_.find(debt.tenant)->second.queues;
+    std::erase_if(debts_, [](const AdapterDebt& debt) { return debt.credit >= -kRounding; });
+  }
+
+  void limit_credit(size_t index) {
+    AdapterQueue& queue = *queues_[index];
+    const Progress& progress = progress_[index];
+    const int64_t next = waits(index) ? queue.tasks[progress.task].task->cost_of(progress.datum) : 0;
+    queue.deficit = std::min(queue.deficit, static_cast<double>(std::max<int64_t>(budget_, next)));
+    // Who is alone takes nothing from anybody.
+    if (!is_shared_ || queue.deficit > -kRounding) queue.deficit = std::max(queue.deficit, 0.0);
   }
 
   // The queues move only after everything that needs memory, so that none is lost.
@@ -162,11 +220,10 @@ class PassPlanner {
     served.reserve(queues_.size());
     passed.reserve(queues_.size());
     take_back_common_credit();
+    pay_debts();
     for (size_t i = 0; i < queues_.size(); ++i) {
-      AdapterQueue& queue = *queues_[i];
-      // Credit and debt are limited to one pass.
-      queue.deficit = std::clamp<double>(queue.deficit, -budget_, budget_);
-      queue.passed_over = progress_[i].served ? 0 : queue.passed_over + 1;
+      limit_credit(i);
+      queues_[i]->passed_over = progress_[i].served ? 0 : queues_[i]->passed_over + 1;
       (progress_[i].served ? served : passed).push_back(std::move(queues_[i]));
     }
     queues_ = std::move(passed);
@@ -174,17 +231,21 @@ class PassPlanner {
   }
 
   AdapterQueues& queues_;
+  AdapterDebts& debts_;
   const int budget_;
-  std::vector<Progress> progress_;          // of each queue
-  std::set<std::string_view> went_before_;  // tenants already served first in this pass
+  const double quantum_;
+  std::unordered_map<std::string_view, Tenant> tenants_;
+  std::vector<Progress> progress_;  // of each queue
+  bool is_shared_ = false;          // several tenants wait
+  double rounds_ = 0;               // run for this pass, without what was lent
   PassPlan plan_;
   bool closed_ = false;  // the plan holds a request that runs alone
 };
 
 }  // namespace
 
-PassPlan plan_pass(AdapterQueues& queues, int batch_tokens) {
-  return PassPlanner(queues, batch_tokens).plan();
+PassPlan plan_pass(AdapterQueues& queues, AdapterDebts& debts, int batch_tokens) {
+  return PassPlanner(queues, debts, batch_tokens).plan();
 }
 
 }  // namespace tuft::engine

@@ -25,12 +25,20 @@ struct AdapterQueue {
   std::string tenant;
   int rank = 0;
   std::deque<QueuedTask> tasks;
-  double deficit = 0;   // credit in tokens; below 0: it ran more than its share
+  double deficit = 0;   // credit in tokens, for one pass or the next datum at most; below 0: a debt
   int passed_over = 0;  // passes since the last one in which it took part
 };
 
 // The queue that has waited longest comes first.
 using AdapterQueues = std::vector<std::unique_ptr<AdapterQueue>>;
+
+// What an adapter owes of which nothing waits.
+struct AdapterDebt {
+  AdapterId adapter;
+  std::string tenant;
+  double credit = 0;  // below 0
+};
+using AdapterDebts = std::vector<AdapterDebt>;
 
 // Datums [begin, end) of one task of a queue.
 struct Slice {
@@ -53,7 +61,8 @@ struct PassPlan {
 // Plans a pass of at least one datum and at most `batch_tokens` tokens, unless one datum alone is longer. Takes any
 // part of the oldest request of a queue, but a later one whole or not at all: so only the oldest request can be
 // unfinished, and only its gradient may have to be restored. Moves the queues that take part to the end of `queues`, in
-// their order. If it throws std::bad_alloc, `queues` holds what it held.
-PassPlan plan_pass(AdapterQueues& queues, int batch_tokens);
+// their order, and removes the debts that are paid. If it throws std::bad_alloc, `queues` and `debts` hold what they
+// held.
+PassPlan plan_pass(AdapterQueues& queues, AdapterDebts& debts, int batch_tokens);
 
 }  // namespace tuft::engine

@@ -43,6 +43,7 @@ class PackingScheduler final : public TrainScheduler {
     if (found == queues_.end()) return;
     const std::unique_ptr<AdapterQueue> queue = std::move(*found);
     queues_.erase(found);
+    keep_debt(*queue);
     const TrainTask& oldest = *queue->tasks.front().task;
     if (oldest.backward() && oldest.next() > 0) (void)adapters_.restore_gradients(adapter);
     for (QueuedTask& queued : queue->tasks) queued.done(copy_of(error));
@@ -67,7 +68,7 @@ class PackingScheduler final : public TrainScheduler {
     bool taken = false;
     Status status;
     try {
-      plan = plan_pass(queues_, options_.batch_tokens);
+      plan = plan_pass(queues_, debts_, options_.batch_tokens);
       status = run_pass(plan, taken);
     } catch (const std::bad_alloc&) {
       status = out_of_memory();
@@ -94,13 +95,29 @@ class PackingScheduler final : public TrainScheduler {
     return std::find_if(queues_.begin(), queues_.end(), [&](const auto& queue) { return queue->adapter == adapter; });
   }
   TrainRequestNumber add_queue(int rank, std::string tenant, std::unique_ptr<TrainTask> task, Done done) {
+    if (queues_.empty()) debts_.clear();  // nobody waited
+    debts_.reserve(debts_.size() + queues_.size() + 1);
     auto queue = std::make_unique<AdapterQueue>();
     queue->adapter = task->adapter();
     queue->rank = rank;
     queue->tenant = std::move(tenant);
     queue->tasks.push_back({last_number_ + 1, std::move(task), std::move(done)});
     queues_.push_back(std::move(queue));
+    take_debt(*queues_.back());
     return ++last_number_;
+  }
+
+  // Notes what a queue owes that is about to be removed. add_queue() has reserved the memory.
+  void keep_debt(AdapterQueue& queue) {
+    if (queue.deficit >= 0) return;
+    debts_.push_back({std::move(queue.adapter), std::move(queue.tenant), queue.deficit});
+  }
+  void take_debt(AdapterQueue& queue) {
+    const auto debt = std::find_if(debts_.begin(), debts_.end(),
+                                   [&](const AdapterDebt& one) { return one.adapter == queue.adapter; });
+    if (debt == debts_.end()) return;
+    queue.deficit = debt->credit;
+    debts_.erase(debt);
   }
 
   Status run_pass(const PassPlan& plan, bool& taken) {
@@ -223,6 +240,7 @@ class PackingScheduler final : public TrainScheduler {
         finished_.push_back({std::move(queued.done), queued.task->result()});
         queue->tasks.pop_front();
       }
+      if (queue->tasks.empty()) keep_debt(*queue);
     }
     queues_.erase(
         std::remove_if(queues_.begin(), queues_.end(), [](const auto& queue) { return queue->tasks.empty(); }),
@@ -241,6 +259,7 @@ class PackingScheduler final : public TrainScheduler {
   PassObserver* const observer_;
   CustomLosses custom_losses_;
   AdapterQueues queues_;
+  AdapterDebts debts_;              // has room for those of all queues
   std::vector<Finished> finished_;  // has room for all requests
   TrainRequestNumber last_number_ = 0;
   int64_t passes_ = 0;

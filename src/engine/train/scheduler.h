@@ -7,6 +7,12 @@
 // pass of its own. Requests with and without a backward pass never share a pass, so that the forward of one tenant does
 // not pay for the backward of another. No pass waits to become fuller.
 //
+// While several tenants wait, what an adapter takes without credit for it is a debt, in full: its next credit pays it,
+// or the credit that it would have if something of it waited. While a tenant owes more than its adapters have saved,
+// none of them goes first, and passes are of the kind that others want. So long datums get the same tokens as short
+// ones, and one waits until each other tenant could have as many tokens as the one before had. Who is alone owes
+// nothing, and debts are forgotten when nothing waits.
+//
 // The log-probabilities and gradients of a request are the same bits whatever shares its passes and however it is
 // split: the datums of an adapter run in order, and the engine sums in that order.
 //
@@ -76,7 +82,7 @@ class TrainScheduler {
   virtual void step() = 0;
 };
 
-// After so many passes without an adapter its next datum does not wait for its turn.
+// After so many passes without an adapter its next datum does not wait for its turn, unless it or its tenant owes.
 inline constexpr int kPassedOverMax = 3;
 
 // Runs tasks on the threads of the engine, as DecodeEngine::run_tasks() does.

@@ -1,6 +1,8 @@
 // Tests the scheduler with several tenants: which requests share a pass, their order, and the effects of a failure.
 #include "engine/train/scheduler.h"
 
+#include <functional>
+#include <map>
 #include <set>
 
 #include <gmock/gmock.h>
@@ -89,6 +91,26 @@ class TrainSchedulerTest : public ::testing::Test {
     return out;
   }
   double gradient(const std::string& id) const { return engine_.gradient_sums.at(id); }
+  // Returns the tokens of each adapter in the passes since `first`.
+  std::map<std::string, int> tokens_since(size_t first) const {
+    std::map<std::string, int> tokens;
+    for (size_t i = first; i < engine_.packs.size(); ++i) {
+      for (const Segment& segment : engine_.packs[i].segments)
+        tokens[segment.adapter.str()] += segment.end - segment.begin;
+    }
+    return tokens;
+  }
+  // Runs `passes` passes beside a tenant "short" with one adapter and datums of one token. Expects that it gets as many
+  // tokens as all the others together, whose datums have 100, up to one of these.
+  void expect_that_short_has_half(int passes) {
+    add("short");
+    submit("short", std::vector<int>(static_cast<size_t>(passes) * 10, 1));
+    for (int i = 0; i < passes; ++i) scheduler_->step();
+    int others = 0;
+    for (const auto& [adapter, tokens] : tokens_since(0)) others += adapter == "short" ? 0 : tokens;
+    EXPECT_NEAR(tokens_since(0)["short"], others, 100);
+    EXPECT_GT(others, 4 * 100);
+  }
 
   FakeTrainingEngine engine_;
   Recorder recorder_;
@@ -145,10 +167,7 @@ TEST_F(TrainSchedulerTest, ManyRequestsThenTokensAreSharedEqually) {
   submit("b", std::vector<int>(100, 4));
   submit("c", std::vector<int>(200, 2));
   for (int i = 0; i < 40; ++i) scheduler_->step();
-  std::map<std::string, int> tokens;
-  for (const Pack& pack : engine_.packs) {
-    for (const Segment& segment : pack.segments) tokens[segment.adapter.str()] += segment.end - segment.begin;
-  }
+  auto tokens = tokens_since(0);
   EXPECT_EQ(tokens["a"] + tokens["b"] + tokens["c"], 40 * 16);
   for (const char* id : {"a", "b", "c"}) EXPECT_NEAR(tokens[id], 40 * 16 / 3.0, 16) << id;
 }
@@ -163,11 +182,7 @@ TEST_F(TrainSchedulerTest, OneTenantWithManyAdaptersThenAnotherHasHalfOfAll) {
   submit("a", std::vector<int>(200, 2), {}, true, "one");
   const size_t before = engine_.packs.size();
   for (int i = 0; i < 30; ++i) scheduler_->step();
-  std::map<std::string, int> tokens;
-  for (size_t i = before; i < engine_.packs.size(); ++i) {
-    for (const Segment& segment : engine_.packs[i].segments)
-      tokens[segment.adapter.str()] += segment.end - segment.begin;
-  }
+  auto tokens = tokens_since(before);
   EXPECT_NEAR(tokens["a"], 30 * 16 / 2.0, 2 * 16);
   for (int i = 0; i < 12; ++i) {
     const std::string name = "many" + std::to_string(i);
@@ -189,6 +204,47 @@ TEST_F(TrainSchedulerTest, BigDatumAmongSmallOnesThenWaitsForFewPasses) {
   EXPECT_LE(nine, static_cast<size_t>(kPassedOverMax) + 1);
   EXPECT_GT(thirty, nine) << "longer than the budget: in a pass of its own";
   EXPECT_LE(thirty, nine + static_cast<size_t>(kPassedOverMax) + 1);
+}
+
+TEST_F(TrainSchedulerTest, DatumsLongerThanManyPassesThenAnotherTenantHasHalfOfAll) {
+  submit("a", std::vector<int>(20, 100));
+  expect_that_short_has_half(70);
+}
+
+TEST_F(TrainSchedulerTest, LongDatumsOneAfterTheOtherThenTheTenantOwesWhatWasAnswered) {
+  std::function<void()> next = [&] {
+    TrainRequest request{AdapterId("a"), {datum_of(100)}, "cross_entropy", {}, true};
+    ASSERT_TRUE(scheduler_->submit(std::move(request), [&](const auto&) { next(); }).ok());
+  };
+  next();
+  expect_that_short_has_half(70);
+}
+
+TEST_F(TrainSchedulerTest, LongDatumsOfManyAdaptersThenTheTenantOwesForAll) {
+  for (const char* id : {"a", "b", "c"}) submit(id, std::vector<int>(20, 100), {}, true, "many");
+  expect_that_short_has_half(70);
+}
+
+TEST_F(TrainSchedulerTest, LongDatumsOfAnotherKindThenAnotherTenantHasHalfOfAll) {
+  submit("a", std::vector<int>(20, 100), {}, /*backward=*/false);
+  expect_that_short_has_half(70);
+}
+
+TEST_F(TrainSchedulerTest, LongDatumsOfTwoTenantsThenAThirdHasNoMoreThanThey) {
+  for (const char* id : {"a", "b"}) submit(id, std::vector<int>(40, 100));
+  for (int i = 0; i < 30; ++i) scheduler_->step();
+  submit("c", std::vector<int>(300, 1));
+  for (int i = 0; i < 30; ++i) scheduler_->step();
+  auto tokens = tokens_since(30);
+  for (const char* id : {"a", "b"}) EXPECT_NEAR(tokens[id], tokens["c"], 100) << id;
+}
+
+TEST_F(TrainSchedulerTest, LongDatumsWhileNobodyElseWaitsThenNothingIsOwed) {
+  submit("a", std::vector<int>(20, 100));
+  for (int i = 0; i < 10; ++i) scheduler_->step();
+  submit("b", std::vector<int>(100, 1));
+  for (int i = 0; i <= kPassedOverMax; ++i) scheduler_->step();
+  EXPECT_EQ(tokens_since(10)["a"], 100);
 }
 
 TEST_F(TrainSchedulerTest, ManyAdaptersThenAllHaveBeenServedBeforeOneIsServedTwice) {
