@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <string_view>
 #include <utility>
 
 #include "metrics/engine.h"
@@ -113,6 +114,13 @@ void AdapterPager::looked_up(const engine::AdapterId& id) const {
 bool AdapterPager::in_engine(const engine::AdapterId& id) const {
   const auto found = adapters_.find(id);
   return found != adapters_.end() && found->second.location == Location::kEngine;
+}
+
+bool AdapterPager::yields(const engine::AdapterId& id) const {
+  if (yielding_.empty()) return false;
+  const auto found = adapters_.find(id);
+  if (found == adapters_.end() || found->second.location != Location::kEngine) return false;
+  return std::find(yielding_.begin(), yielding_.end(), found->second.tenant) != yielding_.end();
 }
 
 void AdapterPager::used(const engine::AdapterId& id) {
@@ -311,21 +319,43 @@ void AdapterPager::bring_back(const engine::AdapterId& id, const telemetry::Span
   const auto found = adapters_.find(id);
   if (found == adapters_.end() || found->second.location != Location::kPage) return;
   found->second.cause = cause;
-  coming_.push_back(id);
+  coming_.push(found->second.tenant, 1, engine::AdapterId(id));
   move(found->second, Location::kWaiting);
   go_on();
 }
 
 void AdapterPager::go_on() {
+  yielding_.clear();
   while (!coming_.empty()) {
     const auto next = adapters_.find(coming_.front());
     if (next != adapters_.end() && next->second.location == Location::kWaiting) {
       // If no page can be written, exceeding the limit is better than making no progress.
-      if (!make_room(next->second.bytes) && counts_.reserved > 0 && !broken()) return;
+      if (!make_room(next->second.bytes) && counts_.reserved > 0 && !broken()) {
+        return choose_yielding(next->second.tenant);
+      }
       if (!read_back(next->first, next->second)) return;
     }
-    coming_.pop_front();
+    coming_.pop();
   }
+}
+
+// Without memory nobody yields for now.
+void AdapterPager::choose_yielding(const std::string& waiting) try {
+  std::unordered_map<std::string_view, int64_t> at_work;  // bytes of each tenant
+  for (const auto& [id, entry] : adapters_) {
+    const bool stays =
+        entry.location == Location::kReading || (entry.location == Location::kEngine && surroundings_.at_work(id));
+    if (stays) at_work[entry.tenant] += entry.bytes;
+  }
+  int64_t most = 0;
+  for (const auto& [tenant, bytes] : at_work) most = std::max(most, bytes);
+  const auto own = at_work.find(waiting);
+  const bool has_most = own != at_work.end() && own->second == most;
+  for (const auto& [tenant, bytes] : at_work) {
+    if (bytes == most && (!has_most || tenant == waiting)) yielding_.emplace_back(tenant);
+  }
+} catch (const std::bad_alloc&) {
+  yielding_.clear();
 }
 
 std::optional<AdapterPager::Arrival> AdapterPager::finish(std::unique_ptr<PageJob> job) {

@@ -3,8 +3,14 @@
 //
 // Each adapter counts with the most bytes that it can occupy. A new adapter that finds no room, because all others are
 // at work, starts in its page, and is refused if its page cannot be written or too much waits for its page already. An
-// adapter that comes back waits in line until others stop working. Work in progress never needs more room, so that all
-// adapters make progress as long as one fits. The page of a sampler stays valid, because a sampler never changes.
+// adapter that comes back waits until others stop working; tenants take turns. Work in progress never needs more room,
+// so that all adapters make progress as long as one fits. The page of a sampler stays valid, because a sampler never
+// changes.
+//
+// An adapter in training stops working between two operations, but samples can follow each other without a pause. So
+// while an adapter waits for room, those tenants yield that have most bytes at work, or the waiting one alone if it has
+// as many: they start no samples on what is in the engine, until it is paged out and comes back in its turn, or nobody
+// waits. So the adapters at work become fewer, each when its samples have ended, until the next one has room.
 //
 // The page files are limited, too. An adapter counts with the size of its page from its beginning, so that paging is
 // never refused later. A tenant may have a quarter, and always one adapter if the limit of all allows it. These limits
@@ -12,15 +18,16 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "base/clock.h"
+#include "base/fair_queue.h"
 #include "base/result.h"
 #include "engine/adapter_store.h"
 #include "telemetry/instrument.h"
@@ -85,12 +92,14 @@ class AdapterPager {
   bool exists(const engine::AdapterId& id) const { return adapters_.contains(id); }
   // Returns false for an adapter that has to be brought back before it can be used.
   bool in_engine(const engine::AdapterId& id) const;
+  // Returns whether new samples of an adapter that is in the engine wait, because its tenant yields.
+  bool yields(const engine::AdapterId& id) const;
   // Asks for an adapter that is in its page. One call serves all who wait. `cause` is the parent of the span.
   void bring_back(const engine::AdapterId& id, const telemetry::SpanContext& cause);
   void used(const engine::AdapterId& id);
   // Counts a request that needs the adapter, and whether the adapter is in the engine now.
   void looked_up(const engine::AdapterId& id) const;
-  // Brings adapters back that wait for room, as far as others have stopped working.
+  // Brings adapters back that wait for room, as far as others have stopped working, and chooses who yields.
   void go_on();
 
   struct Arrival {
@@ -129,6 +138,7 @@ class AdapterPager {
   // Whether a page of an adapter of `bytes` can be written now.
   bool may_write(int64_t bytes) const;
   bool make_room(int64_t bytes);
+  void choose_yielding(const std::string& waiting);
   Entries::iterator longest_unused();
   bool page_out(const engine::AdapterId& id, Entry& entry);
   bool send_out(const engine::AdapterId& id, Entry& entry, engine::AdapterState& state);
@@ -163,9 +173,10 @@ class AdapterPager {
   const Counters training_;
   const Counters samplers_;
   Entries adapters_;
-  std::deque<engine::AdapterId> coming_;  // without room yet
-  Counts counts_;                         // reserved: by those in the engine and those being read
-  int64_t leaving_ = 0;                   // bytes of the jobs that write pages and are not finished
+  FairQueue<std::string, engine::AdapterId> coming_{1};  // by tenant: without room yet
+  std::vector<std::string> yielding_;                    // tenants; none while no adapter waits for room
+  Counts counts_;                                        // reserved: by those in the engine and those being read
+  int64_t leaving_ = 0;                                  // bytes of the unfinished jobs that write pages
   uint64_t last_use_ = 0;
   uint64_t last_job_ = 0;
   Nanos broken_until_ = 0;  // after a failed write, no page is written before this time

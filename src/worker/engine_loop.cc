@@ -281,6 +281,7 @@ void EngineLoop::resume_queues() {
   const bool lacked = std::exchange(lacked_memory_, false);
   try {
     pager_.go_on();
+    samples_.resume();
   } catch (const std::bad_alloc&) {
     lacked_memory_ = true;
   }

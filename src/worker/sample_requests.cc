@@ -14,11 +14,13 @@ void SampleRequests::add(NewSample sample) {
   if (!*held) start(std::move(sample));
 }
 
-// Takes the sample if its adapter has to come back first. If it throws, the sample is unchanged.
+// Takes the sample if its adapter has to come back or yields. If it throws, the sample is unchanged.
 Result<bool> SampleRequests::hold(NewSample& sample) {
   const std::optional<engine::AdapterId> adapter = sample.request.adapter;
   if (adapter) pager_.looked_up(*adapter);
-  if (!adapter || !pager_.exists(*adapter) || pager_.in_engine(*adapter)) return false;
+  if (!adapter || !pager_.exists(*adapter)) return false;
+  if (pager_.in_engine(*adapter) && !pager_.yields(*adapter)) return false;
+  if (pager_.in_engine(*adapter)) yielded_.insert(*adapter);
   pager_.used(*adapter);
   pager_.bring_back(*adapter, sample.request.trace);
   held_[*adapter].push_back(std::move(sample));
@@ -112,7 +114,33 @@ void SampleRequests::refuse(Held::node_type held, const Error& error) {
 void SampleRequests::adapter_arrived(const AdapterPager::Arrival& arrival) {
   auto held = held_.extract(arrival.adapter);
   if (!arrival.status.ok()) return refuse(std::move(held), arrival.status.error());
-  if (held.empty()) return;
+  if (!held.empty()) start(std::move(held));
+}
+
+void SampleRequests::resume() {
+  // Those in the engine come first, so that none of them is paged out for one that is asked for.
+  for (auto at = yielded_.begin(); at != yielded_.end();) {
+    if (!pager_.in_engine(*at) || pager_.yields(*at)) {
+      ++at;
+      continue;
+    }
+    if (auto held = held_.extract(*at); !held.empty()) start(std::move(held));
+    at = yielded_.erase(at);
+  }
+  for (auto at = yielded_.begin(); at != yielded_.end();) {
+    if (pager_.in_engine(*at)) {
+      ++at;
+      continue;
+    }
+    const auto held = held_.find(*at);
+    if (held != held_.end() && !held->second.empty()) {
+      pager_.bring_back(*at, held->second.front().request.trace);
+    }
+    at = yielded_.erase(at);
+  }
+}
+
+void SampleRequests::start(Held::node_type held) {
   for (NewSample& sample : held.mapped()) start(std::move(sample));
 }
 

@@ -1,5 +1,5 @@
 // SampleRequests: the samples that the engine thread has accepted and not answered. Some run in the sampler; others are
-// held until their adapter is back from its page.
+// held until their adapter is back from its page, or while it yields to another one (adapter_pager.h).
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "engine/sample/sampler.h"
 #include "worker/adapter_pager.h"
@@ -38,6 +39,9 @@ class SampleRequests {
   void fail_all(const Error& error);
   // An adapter is back from its page, or is lost: starts or fails the samples that are held for it.
   void adapter_arrived(const AdapterPager::Arrival& arrival);
+  // Goes on with the samples whose adapter has yielded: starts them, or asks for the adapter if it was paged out. To be
+  // called after AdapterPager::go_on(). Throws std::bad_alloc if there is no memory to ask; a later call goes on.
+  void resume();
 
   // Returns whether a sample of the adapter runs in the sampler.
   bool runs_on(const engine::AdapterId& adapter) const { return count_by_adapter_.contains(adapter); }
@@ -54,6 +58,7 @@ class SampleRequests {
 
   Result<bool> hold(NewSample& sample);
   void start(NewSample sample);
+  void start(Held::node_type held);
   Result<engine::Sampler::RequestNumber> submit(NewSample& sample);
   void refuse(const NewSample& sample, Error error);
   std::map<Ticket, Active>::node_type take(Ticket ticket);
@@ -66,6 +71,7 @@ class SampleRequests {
   std::map<Ticket, Active> active_;
   std::unordered_map<engine::AdapterId, int> count_by_adapter_;  // of active_
   Held held_;
+  std::unordered_set<engine::AdapterId> yielded_;  // whose samples were held while they were in the engine
 };
 
 }  // namespace tuft::worker

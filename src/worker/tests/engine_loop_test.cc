@@ -2,6 +2,7 @@
 // happens if memory runs out.
 #include "worker/engine_loop.h"
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <future>
@@ -84,16 +85,38 @@ class EngineLoopTest : public ::testing::Test {
     loop_->post(std::make_unique<Scripted>(std::move(script), std::move(ended)));
     return future;
   }
-  std::future<Status> sample() {
+  std::future<Status> sample() { return post_sample({}, 4); }
+  // Of a sampler of create_sampler(), in a loop without threads.
+  std::future<Status> sample_from(const std::string& sampler, const std::string& tenant, int tokens = 4) {
     engine::SampleRequest request;
+    request.adapter = engine::AdapterId(sampler);
+    request.scope = tenant;
+    return post_sample(std::move(request), tokens);
+  }
+  std::future<Status> post_sample(engine::SampleRequest request, int tokens) {
+    const std::string sampler = request.adapter ? request.adapter->str() : "";
     request.prompt = {1, 2, 3};
-    request.params.max_tokens = 4;
+    request.params.max_tokens = tokens;
     auto ended = std::make_shared<std::promise<Status>>();
     auto future = ended->get_future();
-    loop_->post_sample(loop_->next_ticket(), std::move(request), [ended](const Result<engine::SampleResult>& result) {
-      ended->set_value(result.ok() ? Status() : Status(copy_of(result.error())));
-    });
+    loop_->post_sample(loop_->next_ticket(), std::move(request),
+                       [this, ended, sampler](const Result<engine::SampleResult>& result) {
+                         if (!sampler.empty()) samples_ended_.push_back(sampler);
+                         ended->set_value(result.ok() ? Status() : Status(copy_of(result.error())));
+                       });
     return future;
+  }
+  static bool is_ready(const std::future<Status>& future) {
+    return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  }
+  // Runs the steps of both threads until there are none. Expects that the samples have succeeded then.
+  void expect_all_end(std::vector<std::future<Status>>& samples) {
+    while (loop_->run_engine_step() || loop_->run_file_step()) {
+    }
+    for (auto& sample : samples) {
+      ASSERT_TRUE(is_ready(sample));
+      EXPECT_TRUE(sample.get().ok());
+    }
   }
   void create(const std::string& adapter) {
     const auto run = [adapter](EngineContext& context) {
@@ -101,9 +124,20 @@ class EngineLoopTest : public ::testing::Test {
     };
     EXPECT_TRUE(post({.queue = adapter, .run = run}).get().ok());
   }
+  // In a loop without threads. In the fake engine a sampler takes 20 bytes.
+  void create_sampler(const std::string& name, const std::string& tenant) {
+    const auto run = [name, tenant](EngineContext& context) {
+      EXPECT_TRUE(context.adapters.create(engine::AdapterId(name), {}, AdapterKind::kSampler, tenant).ok()) << name;
+    };
+    auto created = post({.queue = "create", .run = run});
+    while (loop_->run_engine_step() || loop_->run_file_step()) {
+    }
+    EXPECT_TRUE(created.get().ok());
+  }
 
   std::promise<void> go_on_;
-  FakeClock clock_;  // of a loop without threads
+  FakeClock clock_;                         // of a loop without threads
+  std::vector<std::string> samples_ended_;  // the samplers of sample_from()
   FakeEngine engine_;
   TempDir directory_;
   std::unique_ptr<EngineLoop> loop_;
@@ -265,6 +299,56 @@ TEST_F(EngineLoopTest, TooMuchWaitsForItsPageThenASamplerWithAPageMakesRoom) {
     create_now(name);
     if (*name != 'f') run_now({.queue = "sampler", .needs_adapter = true});
   }
+}
+
+TEST_F(EngineLoopTest, AUserKeepsSamplersAtWorkThenThatOfAnotherUserComesIn) {
+  start(40, false);  // room for two
+  create_sampler("v", "light");
+  for (const char* sampler : {"g1", "g2"}) create_sampler(sampler, "heavy");  // "v" is in its page now
+  std::vector<std::future<Status>> heavy;
+  std::future<Status> light;
+  int steps = 0;
+  for (; steps < 100 && !(light.valid() && is_ready(light)); ++steps) {
+    for (const char* sampler : {"g1", "g2"}) heavy.push_back(sample_from(sampler, "heavy"));
+    loop_->run_engine_step();
+    loop_->run_file_step();
+    if (steps == 0) light = sample_from("v", "light");
+  }
+  EXPECT_LT(steps, 100) << "it waited for samples that began after it";
+  heavy.push_back(std::move(light));
+  expect_all_end(heavy);
+}
+
+TEST_F(EngineLoopTest, AnAdapterWaitsThenOnlyTheUserWithMostAtWorkYields) {
+  start(60, false);  // room for three
+  create_sampler("w", "third");
+  create_sampler("v", "light");
+  for (const char* sampler : {"g1", "g2"}) create_sampler(sampler, "heavy");  // "w" is in its page now
+  std::vector<std::future<Status>> all;
+  all.push_back(sample_from("v", "light", 30));
+  for (const char* sampler : {"g1", "g2"}) all.push_back(sample_from(sampler, "heavy", 30));
+  ASSERT_TRUE(loop_->run_engine_step());
+  auto third = sample_from("w", "third");
+  auto heavy = sample_from("g1", "heavy");
+  auto light = sample_from("v", "light");
+  while (!is_ready(light)) ASSERT_TRUE(loop_->run_engine_step());
+  EXPECT_FALSE(is_ready(third));
+  EXPECT_FALSE(is_ready(heavy)) << "it waits until what runs has made room";
+  for (auto* sample : {&third, &heavy, &light}) all.push_back(std::move(*sample));
+  expect_all_end(all);
+}
+
+TEST_F(EngineLoopTest, ManySamplersOfOneUserWaitThenUsersTakeTurns) {
+  start(20, false);  // room for one
+  create_sampler("v", "light");
+  const std::vector<std::string> names = {"g1", "g2", "g3", "g4", "g5"};
+  for (const std::string& name : names) create_sampler(name, "heavy");
+  std::vector<std::future<Status>> all;
+  for (const std::string& name : names) all.push_back(sample_from(name, "heavy"));
+  all.push_back(sample_from("v", "light"));
+  expect_all_end(all);
+  ASSERT_EQ(samples_ended_.size(), 6U);
+  EXPECT_EQ(samples_ended_[2], "v") << "behind one that has room and one that waits";
 }
 
 TEST_F(EngineLoopTest, AnAdapterIsRemovedBeforeItsPageIsWrittenThenItIsNotWritten) {
