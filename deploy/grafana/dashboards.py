@@ -334,10 +334,14 @@ TENANTS = dashboard("tuft-adapters-tenants", "tuft / Adapters and tenants",
                 "sum by (kind) (rate(tuft_lora_cache_lookups_total{MODEL}[RANGE]))", "{{kind}}")], top=1),
         Panel("Put out", "Adapters that left the engine because others needed the memory.", "ops",
               rate("tuft_lora_evictions_total", "MODEL", "kind")),
-        Panel("Waiting for an adapter", "Samples and runs whose adapter is on its way back.", "none",
-              gauge("tuft_lora_requests_waiting_for_adapter", "MODEL", "base_model")),
-        Panel("Memory of the pool", "Set aside for adapters in the engine, and its limit.", "bytes",
-              gauge("tuft_lora_pool_memory_bytes", "MODEL", "base_model, state"))]),
+        Panel("Waiting for an adapter", "Samples and runs whose adapter is on its way back, or yields; by kind the adapters "
+              "that wait for room.", "none",
+              gauge("tuft_lora_requests_waiting_for_adapter", "MODEL", "base_model") +
+              gauge("tuft_lora_adapters_waiting", "MODEL", "base_model, kind")),
+        Panel("Memory of the pool", "Set aside for adapters in the engine, and its limit; adapters that have left it, until "
+              "their page is written.", "bytes",
+              gauge("tuft_lora_pool_memory_bytes", "MODEL", "base_model, state") +
+              [("sum by (base_model) (tuft_lora_page_pending_bytes{MODEL})", "{{base_model}} leaving")])]),
     ("Operations", [
         Panel("Accepted", "By type.", "ops", rate("tuft_futures_created_total", "SERVER", "operation_type")),
         Panel("In flight", "Waiting or running, by queue state.", "none", gauge("tuft_futures_queue_length", "SERVER",

@@ -136,6 +136,12 @@ struct EngineMetrics {
                                        .description = "Adapters that wait in page files, by kind (training, sampler)",
                                        .labels = {"base_model", "kind"},
                                        .recorded_by = RecordedBy::kWorker}};
+  ObservableGauge lora_adapters_waiting{
+      {.name = "tuft.lora.adapters.waiting",
+       .unit = "{adapter}",
+       .description = "Adapters that are needed and wait for room in the engine, by kind (training, sampler)",
+       .labels = {"base_model", "kind"},
+       .recorded_by = RecordedBy::kWorker}};
   ObservableGauge lora_pool_memory{{.name = "tuft.lora.pool.memory",
                                     .unit = "By",
                                     .description = "Memory reserved for adapters in the engine (reserved, limit)",
@@ -148,12 +154,14 @@ struct EngineMetrics {
        .labels = {"base_model"},
        .bounds = bounds_operation(),
        .recorded_by = RecordedBy::kWorker}};
-  Histogram lora_page_duration{{.name = "tuft.lora.page.duration",
-                                .unit = "s",
-                                .description = "Time to move an adapter to its page file or back (out, in)",
-                                .labels = {"base_model", "direction"},
-                                .bounds = bounds_operation(),
-                                .recorded_by = RecordedBy::kWorker}};
+  Histogram lora_page_duration{
+      {.name = "tuft.lora.page.duration",
+       .unit = "s",
+       .description = "Time to move an adapter to its page file or back (out, in), by result (ok, failed, dropped: it "
+                      "was removed before its page was written)",
+       .labels = {"base_model", "direction", "result"},
+       .bounds = bounds_operation(),
+       .recorded_by = RecordedBy::kWorker}};
   Counter lora_page_io{{.name = "tuft.lora.page.io",
                         .unit = "By",
                         .description = "Bytes of adapters written to page files and read from them (out, in)",
@@ -164,6 +172,12 @@ struct EngineMetrics {
                               .description = "Pages that could not be written or read (out, in)",
                               .labels = {"base_model", "direction"},
                               .recorded_by = RecordedBy::kWorker}};
+  ObservableGauge lora_page_pending{
+      {.name = "tuft.lora.page.pending",
+       .unit = "By",
+       .description = "Memory of adapters that have left the engine and whose page is not written yet",
+       .labels = {"base_model"},
+       .recorded_by = RecordedBy::kWorker}};
   ObservableGauge scheduler_fairness_deficit{
       {.name = "tuft.scheduler.fairness.deficit.max",
        .unit = "{token}",
@@ -221,7 +235,7 @@ struct EngineMetrics {
   ObservableGauge lora_waiting{
       {.name = "tuft.lora.requests.waiting_for_adapter",
        .unit = "{request}",
-       .description = "Samples and runs that wait until their adapter is read back from its page",
+       .description = "Samples and runs that wait while their adapter is brought back from its page, or yields",
        .labels = {"base_model"},
        .recorded_by = RecordedBy::kWorker}};
   ObservableCounter device_time{{.name = "tuft.device.time",

@@ -49,6 +49,11 @@ std::string_view direction_of(bool out) {
   return out ? "out" : "in";
 }
 
+std::string_view result_of(const PageJob& job) {
+  if (job.dropped) return "dropped";
+  return job.status.ok() ? "ok" : "failed";
+}
+
 }  // namespace
 
 void PageJob::run() try {
@@ -92,7 +97,7 @@ bool AdapterPager::may_write(int64_t bytes) const {
   if (broken()) return false;
   const int64_t most =
       options_.leaving_bytes_max > 0 ? options_.leaving_bytes_max : std::max(options_.bytes_max, kLeavingBytesMin);
-  return leaving_ == 0 || leaving_ + bytes <= most;
+  return counts_.leaving == 0 || counts_.leaving + bytes <= most;
 }
 
 AdapterPager::Counters::Counters(const std::string& base_model, AdapterKind kind) {
@@ -134,6 +139,7 @@ void AdapterPager::count(const Entry& entry, int by) {
   (training ? paged ? counts_.paged_training : counts_.training
    : paged  ? counts_.paged_samplers
             : counts_.samplers) += by;
+  if (entry.location == Location::kWaiting) (training ? counts_.waiting_training : counts_.waiting_samplers) += by;
 }
 
 void AdapterPager::move(Entry& entry, Location to) {
@@ -173,14 +179,22 @@ Status AdapterPager::check_pages(const std::string& tenant, int64_t bytes) const
   }
   const int64_t part = options_.page_bytes_max / kTenantParts;
   if (!tenant.empty() && own > bytes && own > part) {
-    return pages_full("your adapters of this base model", own, part, "that one user may have",
-                      "unload models that you do not train any more, or end sessions that sample");
+    return refused(pages_full("your adapters of this base model", own, part, "that one user may have",
+                              "unload models that you do not train any more, or end sessions that sample"));
   }
   if (all > options_.page_bytes_max) {
-    return pages_full("the adapters of all users of this base model", all, options_.page_bytes_max, "that all may have",
-                      "try again later");
+    return refused(pages_full("the adapters of all users of this base model", all, options_.page_bytes_max,
+                              "that all may have", "try again later"));
   }
   return {};
+}
+
+// Counts the refusal. The first of a reason makes its series, which needs memory.
+Error AdapterPager::refused(Error error) const try {
+  metrics::engine().scheduler_rejections.add(1, {{"base_model", base_model_}, {"reason", error.reason}});
+  return error;
+} catch (const std::bad_alloc&) {
+  return error;
 }
 
 Status AdapterPager::create(const engine::AdapterId& id, engine::AdapterState state, AdapterKind kind,
@@ -194,7 +208,7 @@ Status AdapterPager::create(const engine::AdapterId& id, engine::AdapterState st
     count(entry, -1);
     adapters_.erase(id);
     // Those that exist may go over the limit, so that they make progress. Further ones would take all memory.
-    return no_room();
+    return refused(no_room());
   }
   TUFT_TRY(store_.create(id, state));
   add(id, kind, state.spec, tenant);
@@ -285,7 +299,7 @@ bool AdapterPager::send(const engine::AdapterId& id, Entry& entry, bool out, eng
   if (state != nullptr) job->state = std::move(*state);
   const int64_t leaves = job->bytes;
   if (surroundings_.send(job)) {
-    leaving_ += leaves;
+    counts_.leaving += leaves;
     return true;
   }
   if (state != nullptr) *state = std::move(job->state);
@@ -359,11 +373,7 @@ void AdapterPager::choose_yielding(const std::string& waiting) try {
 }
 
 std::optional<AdapterPager::Arrival> AdapterPager::finish(std::unique_ptr<PageJob> job) {
-  leaving_ -= job->bytes;
-  if (job->dropped) {
-    job->span.end();
-    return std::nullopt;
-  }
+  counts_.leaving -= job->bytes;
   const auto found = adapters_.find(job->adapter);
   record(*job, found == adapters_.end() ? AdapterKind::kTraining : found->second.kind);
   if (found == adapters_.end() || found->second.page != job->page) return std::nullopt;  // removed meanwhile
@@ -410,12 +420,13 @@ void AdapterPager::record(PageJob& job, AdapterKind kind) const try {
   const telemetry::Label model = {"base_model", base_model_};
   const telemetry::Label direction = {"direction", direction_of(job.out)};
   const double seconds = to_seconds(clock_.monotonic() - job.begin);
+  const telemetry::ContextScope scope(job.span.context());
+  metrics::engine().lora_page_duration.record(seconds, {model, direction, {"result", result_of(job)}});
+  if (job.dropped) return job.span.end();
   const std::string_view kind_name = kind_name_of(kind);
   job.span.set_attribute("tuft.adapter_kind", kind_name);
-  const telemetry::ContextScope scope(job.span.context());
   if (job.status.ok()) {
     job.span.set_attribute("tuft.size_bytes", job.page->bytes());
-    metrics::engine().lora_page_duration.record(seconds, {model, direction});
     metrics::engine().lora_page_io.add(job.page->bytes(), {model, direction});
     telemetry::log_debug(job.out ? telemetry::Name("lora.paged_out") : telemetry::Name("lora.paged_in"),
                          job.out ? "an adapter was written to its page" : "an adapter was read from its page",

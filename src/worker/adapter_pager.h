@@ -114,8 +114,11 @@ class AdapterPager {
     int samplers = 0;
     int paged_training = 0;
     int paged_samplers = 0;
-    int64_t reserved = 0;
+    int waiting_training = 0;  // for room, among those paged
+    int waiting_samplers = 0;
+    int64_t reserved = 0;  // by those in the engine and those being read
     int64_t limit = 0;
+    int64_t leaving = 0;  // by the unfinished jobs that write pages
   };
   const Counts& counts() const { return counts_; }
 
@@ -146,6 +149,7 @@ class AdapterPager {
   Entry& add(const engine::AdapterId& id, AdapterKind kind, const engine::LoraSpec& spec, const std::string& tenant);
   int64_t page_bytes_of(AdapterKind kind, const engine::LoraSpec& spec) const;
   Status check_pages(const std::string& tenant, int64_t bytes) const;
+  Error refused(Error error) const;
   void move(Entry& entry, Location to);
   void count(const Entry& entry, int by);
   bool send(const engine::AdapterId& id, Entry& entry, bool out, engine::AdapterState* state);
@@ -175,8 +179,7 @@ class AdapterPager {
   Entries adapters_;
   FairQueue<std::string, engine::AdapterId> coming_{1};  // by tenant: without room yet
   std::vector<std::string> yielding_;                    // tenants; none while no adapter waits for room
-  Counts counts_;                                        // reserved: by those in the engine and those being read
-  int64_t leaving_ = 0;                                  // bytes of the unfinished jobs that write pages
+  Counts counts_;
   uint64_t last_use_ = 0;
   uint64_t last_job_ = 0;
   Nanos broken_until_ = 0;  // after a failed write, no page is written before this time

@@ -105,6 +105,11 @@ void EngineGauges::observe_adapters() {
     put("training", state.pager.paged_training);
     put("sampler", state.pager.paged_samplers);
   });
+  add(metrics::engine().lora_adapters_waiting, "kind", [](const State& state, auto put) {
+    put("training", state.pager.waiting_training);
+    put("sampler", state.pager.waiting_samplers);
+  });
+  add(metrics::engine().lora_page_pending, [](const State& state) { return static_cast<double>(state.pager.leaving); });
   add(metrics::engine().lora_pool_memory, "state", [](const State& state, auto put) {
     put("reserved", state.pager.reserved);
     if (state.pager.limit > 0) put("limit", state.pager.limit);

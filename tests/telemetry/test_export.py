@@ -33,7 +33,8 @@ STAYS_ZERO = {
         tuft.kv_cache.alloc_failures tuft.kv_cache.block.idle tuft.kv_cache.evictions tuft.scheduler.preempted.tokens
         tuft.scheduler.preemptions""",
     "needs a prompt that begins with a block of an earlier one": "tuft.kv_cache.block.reuse_gap tuft.prefix_cache.hits",
-    "needs more adapters than fit into memory": "tuft.lora.adapters.paged tuft.lora.evictions",
+    "needs more adapters than fit into memory": """
+        tuft.lora.adapters.paged tuft.lora.adapters.waiting tuft.lora.evictions tuft.lora.page.pending""",
     "needs a user over a limit": "tuft.quota.refusals",
     "needs weights or a loss that are not finite": "tuft.sampling.nonfinite_logits tuft.training.nonfinite",
     "needs samples that record log-probabilities": "tuft.sampling.records.active tuft.sampling.records.bytes",

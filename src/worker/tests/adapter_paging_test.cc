@@ -165,6 +165,8 @@ TEST_F(AdapterPagingTest, WhoFindsItsAdapterAndWhoMakesRoomIsCounted) {
   EXPECT_EQ(count("tuft.lora.cache.lookups", "training"), 2);
   EXPECT_EQ(count("tuft.lora.cache.hits", "training"), 1);
   EXPECT_EQ(count("tuft.lora.evictions", "training"), 2);
+  EXPECT_EQ(metrics.count("tuft.lora.page.duration", {{"base_model", "tiny"}, {"direction", "in"}, {"result", "ok"}}),
+            1U);
   ASSERT_TRUE(publish("a", "v1").status.ok());
   ASSERT_TRUE(sample("v1").status.ok());
   EXPECT_EQ(count("tuft.lora.cache.lookups", "sampler"), 1);
@@ -192,6 +194,7 @@ TEST_F(AdapterPagingTest, NoPlaceForPagesGoesOverTheLimitInsteadOfFailing) {
 }
 
 TEST_F(AdapterPagingTest, NoPlaceForPagesThenNewAdaptersAreRefused) {
+  const telemetry::testing::RecordedMetrics metrics;
   limit_to(0);
   ASSERT_TRUE(create_adapter("a").status.ok());
   ASSERT_TRUE(publish("a", "v1").status.ok());
@@ -206,6 +209,13 @@ TEST_F(AdapterPagingTest, NoPlaceForPagesThenNewAdaptersAreRefused) {
   EXPECT_EQ(create_adapter("c").reason, "adapter_memory_bytes");
   EXPECT_EQ(publish("a", "v1").reason, "adapter_memory_bytes");
   EXPECT_EQ(add_sampler("v2", "file").reason, "adapter_memory_bytes");
+  EXPECT_EQ(metrics.counter("tuft.scheduler.admission.rejections",
+                            {{"base_model", "tiny"}, {"reason", "adapter_memory_bytes"}}),
+            3);
+  EXPECT_GE(
+      metrics.count("tuft.lora.page.duration", {{"base_model", "tiny"}, {"direction", "out"}, {"result", "failed"}}),
+      1U)
+      << "of a, and of b if it made room meanwhile";
   EXPECT_EQ(sample("v1").reason, "sampler_not_loaded") << "nothing is left of it";
   for (const char* id : {"a", "b"}) EXPECT_EQ(step_of(id), 1) << id;
 }
@@ -235,6 +245,7 @@ TEST_F(AdapterPagingTest, TenantHasAQuarterOfThePages) {
 }
 
 TEST_F(AdapterPagingTest, PagesOfAllTenantsAreLimited) {
+  const telemetry::testing::RecordedMetrics metrics;
   limit_to(60, 8 * sampler_page());  // two adapters in training, although each is more than a quarter
   for (const char* tenant : {"t1", "t2"}) {
     call_for(tenant);
@@ -242,6 +253,9 @@ TEST_F(AdapterPagingTest, PagesOfAllTenantsAreLimited) {
   }
   call_for("t3");
   EXPECT_EQ(create_adapter("t3").reason, "adapter_page_bytes");
+  EXPECT_EQ(metrics.counter("tuft.scheduler.admission.rejections",
+                            {{"base_model", "tiny"}, {"reason", "adapter_page_bytes"}}),
+            1);
   ASSERT_TRUE(remove_adapter("t2").status.ok());
   EXPECT_TRUE(create_adapter("t3").status.ok());
 }

@@ -26,7 +26,13 @@ TEST_F(EngineGaugesTest, WhatIsPublishedThenObserved) {
   accepted_ = 7;
   gauges_.update({.running = 3,
                   .samples = {.pending = 5, .prefilling = 1, .decoding = 2},
-                  .pager = {.training = 2, .samplers = 4},
+                  .pager = {.training = 2,
+                            .samplers = 4,
+                            .paged_training = 5,
+                            .paged_samplers = 6,
+                            .waiting_training = 1,
+                            .waiting_samplers = 3,
+                            .leaving = 70},
                   .kv = {.used = 30, .cached = 20, .limit = 120, .block = 10},
                   .adapters = {.weights = 1, .gradients = 2, .optimizer = 3}});
   EXPECT_EQ(metrics_.gauge("tuft.scheduler.requests", with("state", "running")), 3);
@@ -36,6 +42,11 @@ TEST_F(EngineGaugesTest, WhatIsPublishedThenObserved) {
   EXPECT_EQ(metrics_.gauge("tuft.scheduler.samples", with("state", "decoding")), 2);
   EXPECT_EQ(metrics_.gauge("tuft.lora.adapters", with("kind", "training")), 2);
   EXPECT_EQ(metrics_.gauge("tuft.lora.adapters", with("kind", "sampler")), 4);
+  EXPECT_EQ(metrics_.gauge("tuft.lora.adapters.paged", with("kind", "training")), 5);
+  EXPECT_EQ(metrics_.gauge("tuft.lora.adapters.paged", with("kind", "sampler")), 6);
+  EXPECT_EQ(metrics_.gauge("tuft.lora.adapters.waiting", with("kind", "training")), 1);
+  EXPECT_EQ(metrics_.gauge("tuft.lora.adapters.waiting", with("kind", "sampler")), 3);
+  EXPECT_EQ(metrics_.gauge("tuft.lora.page.pending", model_), 70);
   EXPECT_EQ(metrics_.gauge("tuft.kv_cache.usage", model_), 0.25);
   EXPECT_EQ(metrics_.gauge("tuft.kv_cache.blocks", with("state", "used")), 3);
   EXPECT_EQ(metrics_.gauge("tuft.kv_cache.blocks", with("state", "free")), 7);

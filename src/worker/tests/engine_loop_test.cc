@@ -18,11 +18,13 @@
 #include "base/testing/failing_allocations.h"
 #include "base/testing/temp_dir.h"
 #include "engine/tests/fake_engine.h"
+#include "telemetry/testing/recorded_metrics.h"
 
 namespace tuft::worker {
 namespace {
 
 using engine::testing::FakeEngine;
+using telemetry::testing::RecordedMetrics;
 
 // What an operation does and how it ended.
 struct Script {
@@ -253,6 +255,7 @@ TEST_F(EngineLoopTest, TurnsTakeLongThenAPassWaitsForFewOfThem) {
 
 // In the fake engine an adapter takes 60 bytes.
 TEST_F(EngineLoopTest, TooMuchWaitsForItsPageThenNewAdaptersAreRefused) {
+  const RecordedMetrics metrics;
   start(60, false);
   const auto create_now = [&](const std::string& name) {
     Status status;
@@ -269,7 +272,13 @@ TEST_F(EngineLoopTest, TooMuchWaitsForItsPageThenNewAdaptersAreRefused) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
   EXPECT_EQ(refused.error().reason, "adapter_memory_bytes");
+  EXPECT_EQ(metrics.counter("tuft.scheduler.admission.rejections",
+                            {{"base_model", "m"}, {"reason", "adapter_memory_bytes"}}),
+            1);
+  EXPECT_EQ(metrics.gauge("tuft.lora.page.pending", {{"base_model", "m"}}), 60);
   EXPECT_TRUE(loop_->run_file_step());
+  run_engine();
+  EXPECT_EQ(metrics.gauge("tuft.lora.page.pending", {{"base_model", "m"}}), 0);
   EXPECT_TRUE(create_now("c").ok()) << "the page was written";
 }
 
@@ -320,6 +329,8 @@ TEST_F(EngineLoopTest, AUserKeepsSamplersAtWorkThenThatOfAnotherUserComesIn) {
 }
 
 TEST_F(EngineLoopTest, AnAdapterWaitsThenOnlyTheUserWithMostAtWorkYields) {
+  const RecordedMetrics metrics;
+  const RecordedMetrics::LabelList samplers = {{"base_model", "m"}, {"kind", "sampler"}};
   start(60, false);  // room for three
   create_sampler("w", "third");
   create_sampler("v", "light");
@@ -334,8 +345,10 @@ TEST_F(EngineLoopTest, AnAdapterWaitsThenOnlyTheUserWithMostAtWorkYields) {
   while (!is_ready(light)) ASSERT_TRUE(loop_->run_engine_step());
   EXPECT_FALSE(is_ready(third));
   EXPECT_FALSE(is_ready(heavy)) << "it waits until what runs has made room";
+  EXPECT_EQ(metrics.gauge("tuft.lora.adapters.waiting", samplers), 1) << "that of the third user";
   for (auto* sample : {&third, &heavy, &light}) all.push_back(std::move(*sample));
   expect_all_end(all);
+  EXPECT_EQ(metrics.gauge("tuft.lora.adapters.waiting", samplers), 0);
 }
 
 TEST_F(EngineLoopTest, ManySamplersOfOneUserWaitThenUsersTakeTurns) {
@@ -352,6 +365,7 @@ TEST_F(EngineLoopTest, ManySamplersOfOneUserWaitThenUsersTakeTurns) {
 }
 
 TEST_F(EngineLoopTest, AnAdapterIsRemovedBeforeItsPageIsWrittenThenItIsNotWritten) {
+  const RecordedMetrics metrics;
   start(60, false);
   auto done = post({.queue = "a", .run = [&](EngineContext& context) {
                       for (const char* name : {"a", "b"}) {
@@ -370,6 +384,10 @@ TEST_F(EngineLoopTest, AnAdapterIsRemovedBeforeItsPageIsWrittenThenItIsNotWritte
   EXPECT_TRUE(loop_->run_file_step());
   run_engine();
   EXPECT_FALSE(std::filesystem::exists(directory_ / "pages"));
+  EXPECT_EQ(metrics.count("tuft.lora.page.duration",
+                          {{"base_model", "m"}, {"direction", "out"}, {"result", "dropped"}}),
+            1U);
+  EXPECT_EQ(metrics.gauge("tuft.lora.page.pending", {{"base_model", "m"}}), 0);
 }
 
 TEST_F(EngineLoopTest, MemoryRunsOutInAFileThenOnlyThatOperationFails) {
