@@ -33,6 +33,7 @@ using Fill = ClientSocket::Fill;
 using WaitEnd = ClientSocket::WaitEnd;
 
 constexpr size_t kHeadRoomBytes = 4 << 10;
+constexpr size_t kFieldBytes = 64;  // the memory of a header field beside its text
 constexpr size_t kBodyRoomBytes = 64 << 10;
 // Limits the unparsed part of a body: the parser does not limit the head of a chunk.
 constexpr size_t kUnparsedBytesMax = 64 << 10;
@@ -42,30 +43,6 @@ constexpr uint64_t kSkippedBytesMax = 64 << 10;
 constexpr size_t kUncountedBytesMax = 64 << 10;
 // Shorter bodies are written together with their head.
 constexpr size_t kJoinedBytesMax = 16 << 10;
-
-// Beast ignores a transfer coding that it does not know: it would parse the body as the next request, or pass a coded
-// body on as it is. A proxy in front of the server may disagree (request smuggling).
-bool has_unknown_framing(const RequestParser& parser) {
-  const size_t codings = parser.get().count(http::field::transfer_encoding);
-  if (codings == 0) return false;
-  const bool is_chunked = codings == 1 && beast::iequals(parser.get()[http::field::transfer_encoding], "chunked");
-  return !is_chunked || parser.get().version() < 11;
-}
-
-// One address may hold a quarter of the total.
-ByteAccount::Most most_heads(const config::Limits& limits) {
-  return {.each = limits.unfinished_head_bytes_max / 4, .all = limits.unfinished_head_bytes_max};
-}
-
-// One user may hold half of the total, but at least one body of maximum size.
-ByteAccount::Most most_bodies(const config::Limits& limits) {
-  return {.each = std::max(limits.receiving_bytes_max / 2, limits.request_body_bytes_max),
-          .all = limits.receiving_bytes_max};
-}
-
-ByteAccount::Most most_answers(const config::Limits& limits) {
-  return {.each = limits.sending_bytes_max / 2, .all = limits.sending_bytes_max};
-}
 
 std::string chunk_head(size_t size) {
   char text[24];
@@ -105,6 +82,7 @@ awaitable<bool> HttpConnection::serve_one() {
   head_memory_.shrink_to(0);
   if (outcome == Read::kClosed) co_return false;
   if (outcome != Read::kDone) {
+    parser_.reset();  // writing the refusal can take long
     const std::optional<Response> refusal = refusal_of(outcome, {}, thread_.limits);
     co_return co_await write_and_close(*refusal);
   }
@@ -125,13 +103,19 @@ awaitable<bool> HttpConnection::serve_one() {
 
 // ---- reading
 
+// Beast parses and keeps each field that is complete, and limits only what it has not parsed yet.
 awaitable<Read> HttpConnection::read_head() {
   if (thread_.stopping) co_return Read::kClosed;
+  const auto bytes_max = static_cast<size_t>(thread_.limits.header_bytes_max);
   parser_.emplace();
-  parser_->header_limit(static_cast<uint32_t>(thread_.limits.header_bytes_max));
+  parser_->header_limit(static_cast<uint32_t>(bytes_max));
   parser_->body_limit(boost::none);  // checked once the route is known
   socket_.enter(Phase::kIdle, thread_.limits.idle_timeout_seconds * kSecond);
   beast::flat_buffer& buffer = socket_.buffer();
+  // A connection that waits does not keep the memory of a long request.
+  if (buffer.capacity() > buffer.size() + 2 * kHeadRoomBytes) buffer.shrink_to_fit();
+  size_t parsed_bytes = 0;
+  size_t fields = 0;
   while (true) {
     if (buffer.size() > 0) {
       if (socket_.phase() == Phase::kIdle) {
@@ -139,22 +123,28 @@ awaitable<Read> HttpConnection::read_head() {
         socket_.enter(Phase::kReading, thread_.limits.request_timeout_seconds * kSecond);
       }
       error_code code;
-      buffer.consume(parser_->put(buffer.data(), code));
+      const size_t parsed = parser_->put(buffer.data(), code);
+      buffer.consume(parsed);
       if (code == http::error::header_limit) co_return Read::kHeaderTooLarge;
       if (code && code != http::error::need_more) co_return Read::kMalformed;
-      if (parser_->is_header_done()) co_return has_unknown_framing(*parser_) ? Read::kMalformed : Read::kDone;
+      parsed_bytes += parsed;
+      fields = field_count(*parser_);
+      const bool is_done = parser_->is_header_done();
+      const size_t rest = is_done ? 0 : buffer.size();
+      if (fields > kHeaderFieldsMax || parsed_bytes + rest > bytes_max) co_return Read::kHeaderTooLarge;
+      if (is_done) co_return has_unknown_framing(*parser_) ? Read::kMalformed : Read::kDone;
     }
-    if (!hold_head(buffer.size())) co_return Read::kNoRoomForHead;
+    if (!hold_head(parsed_bytes + buffer.size() + fields * kFieldBytes)) co_return Read::kNoRoomForHead;
     const Fill outcome = co_await socket_.fill(kHeadRoomBytes);
     if (outcome != Fill::kDone) co_return outcome == Fill::kTimedOut ? Read::kTimedOut : Read::kClosed;
   }
 }
 
 // Charges the memory of a long head that is not complete to the client's address. The buffer doubles when it grows.
-bool HttpConnection::hold_head(size_t received_bytes) {
-  if (received_bytes < kHeadRoomBytes) return true;
+bool HttpConnection::hold_head(size_t bytes) {
+  if (bytes < kHeadRoomBytes) return true;
   if (head_memory_.bytes() == 0) head_memory_ = thread_.counts.heads->open(std::to_string(endpoints_.client_group));
-  return head_memory_.grow_to(static_cast<int64_t>(2 * received_bytes), most_heads(thread_.limits)) ==
+  return head_memory_.grow_to(static_cast<int64_t>(2 * bytes), most_heads(thread_.limits)) ==
          ByteAccount::Answer::kTaken;
 }
 
@@ -192,17 +182,28 @@ awaitable<Read> HttpConnection::read_body(const Admission& admission) {
     const Fill outcome = co_await socket_.fill(is_small ? kHeadRoomBytes : kBodyRoomBytes);
     if (outcome != Fill::kDone) co_return outcome == Fill::kTimedOut ? Read::kTimedOut : Read::kClosed;
   }
-  co_return Read::kDone;
+  // The fields of a trailer are kept with those of the head.
+  co_return field_count(*parser_) > kHeaderFieldsMax ? Read::kHeaderTooLarge : Read::kDone;
 }
 
-// Reads and discards the short rest of a refused request. Returns true if nothing of it is left.
-awaitable<bool> HttpConnection::skip_body(const Admission& admission) {
+// Reads and discards the short rest of a refused request: nothing limits the memory of strangers but the number of
+// connections. Returns true if nothing of it is left.
+awaitable<bool> HttpConnection::skip_body() {
   if (parser_->is_done()) co_return true;
   const auto remaining = parser_->content_length_remaining();
   const bool waits_for_us = parser_->get().count(http::field::expect) > 0;
   if (!remaining || *remaining > kSkippedBytesMax || waits_for_us) co_return false;
-  const Read outcome = co_await read_body(admission);
-  co_return outcome == Read::kDone;
+  beast::flat_buffer& buffer = socket_.buffer();
+  for (size_t left = *remaining; left > 0;) {
+    if (buffer.size() == 0) {
+      const Fill outcome = co_await socket_.fill(kHeadRoomBytes);
+      if (outcome != Fill::kDone) co_return false;
+    }
+    const size_t discarded = std::min(left, buffer.size());
+    buffer.consume(discarded);
+    left -= discarded;
+  }
+  co_return true;
 }
 
 // ---- answering
@@ -210,7 +211,7 @@ awaitable<bool> HttpConnection::skip_body(const Admission& admission) {
 awaitable<bool> HttpConnection::refuse(const Admission& admission, RequestTelemetry& record) {
   const bool keep_alive = parser_->get().keep_alive();
   if (!admission.reject_reason.empty()) HttpTelemetry::count_rejected(admission.reject_reason);
-  const bool skipped = co_await skip_body(admission);
+  const bool skipped = co_await skip_body();
   record.answered(nullptr, *admission.refusal, nullptr);
   bool again = skipped && keep_alive && !thread_.stopping;
   if (skipped) {
@@ -240,6 +241,7 @@ awaitable<bool> HttpConnection::receive_body(const Admission& admission, Request
     std::string().swap(parser_->get().body());
     body_memory_.shrink_to(0);
     record.answered(nullptr, *refusal, nullptr);
+    parser_->get().clear();  // nothing reads the head any more
     co_await write_and_close(*refusal, record.trace());
     record.finish();
   }

@@ -48,9 +48,9 @@ class HttpConnection {
 
   boost::asio::awaitable<bool> serve_one();
   boost::asio::awaitable<Read> read_head();
-  bool hold_head(size_t received_bytes);
+  bool hold_head(size_t bytes);
   boost::asio::awaitable<Read> read_body(const Admission& admission);
-  boost::asio::awaitable<bool> skip_body(const Admission& admission);
+  boost::asio::awaitable<bool> skip_body();
   Read take_room(size_t body_bytes, const Admission& admission);
   boost::asio::awaitable<bool> refuse(const Admission& admission, RequestTelemetry& record);
   boost::asio::awaitable<bool> receive_body(const Admission& admission, RequestTelemetry& record);

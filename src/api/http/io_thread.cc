@@ -1,5 +1,7 @@
 #include "api/http/io_thread.h"
 
+#include <algorithm>
+
 namespace tuft::api {
 
 ConnectionCounts::Entry ConnectionCounts::enter(uint64_t address_group) {
@@ -17,6 +19,19 @@ void ConnectionCounts::leave(uint64_t address_group) {
   open_.fetch_sub(1, std::memory_order_relaxed);
   const auto found = of_address_.find(address_group);
   if (--found->second == 0) of_address_.erase(found);
+}
+
+ByteAccount::Most most_heads(const config::Limits& limits) {
+  return {.each = limits.unfinished_head_bytes_max / 4, .all = limits.unfinished_head_bytes_max};
+}
+
+ByteAccount::Most most_bodies(const config::Limits& limits) {
+  return {.each = std::max(limits.receiving_bytes_max / 2, limits.request_body_bytes_max),
+          .all = limits.receiving_bytes_max};
+}
+
+ByteAccount::Most most_answers(const config::Limits& limits) {
+  return {.each = limits.sending_bytes_max / 2, .all = limits.sending_bytes_max};
 }
 
 }  // namespace tuft::api

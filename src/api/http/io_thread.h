@@ -53,6 +53,12 @@ class ConnectionCounts {
   std::unordered_map<uint64_t, int> of_address_ TUFT_GUARDED_BY(mutex_);
 };
 
+// What these accounts may hold: one address a quarter of all heads, one user half of all bodies, but at least one of
+// maximum size, and half of all answers.
+ByteAccount::Most most_heads(const config::Limits& limits);
+ByteAccount::Most most_bodies(const config::Limits& limits);
+ByteAccount::Most most_answers(const config::Limits& limits);
+
 // All members except `io` are confined to the thread that runs `io`; other threads post to `io`.
 struct IoThread {
   IoThread(const Dispatcher& shared_dispatcher, Nanos longest_poll, ConnectionCounts& connection_counts,

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "api/http/request_head.h"
 #include "api/json/error_mapping.h"
 #include "api/routing/http_telemetry.h"
 #include "api/routing/media.h"
@@ -50,7 +51,8 @@ std::optional<Response> refusal_of(Read outcome, const Admission& admission, con
       break;
     case Read::kHeaderTooLarge:
       response = detail_response(431, "the request's head is larger than " + std::to_string(limits.header_bytes_max) +
-                                          " bytes (limits.header_bytes_max)");
+                                          " bytes (limits.header_bytes_max), or has more than " +
+                                          std::to_string(kHeaderFieldsMax) + " fields");
       label = "header_too_large";
       break;
     case Read::kNoRoomForHead:

@@ -99,6 +99,19 @@ void note_repeated(const RequestParser& parser, RequestHead& head) {
 
 }  // namespace
 
+size_t field_count(const RequestParser& parser) {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& field : parser.get()) ++count;
+  return count;
+}
+
+bool has_unknown_framing(const RequestParser& parser) {
+  const size_t codings = parser.get().count(http::field::transfer_encoding);
+  if (codings == 0) return false;
+  const bool is_chunked = codings == 1 && beast::iequals(parser.get()[http::field::transfer_encoding], "chunked");
+  return !is_chunked || parser.get().version() < 11;
+}
+
 RequestHead parse_head(const RequestParser& parser) {
   const auto& message = parser.get();
   RequestHead head;

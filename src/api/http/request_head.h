@@ -1,6 +1,8 @@
 // Converts the message that Beast parsed to a RequestHead.
 #pragma once
 
+#include <cstddef>
+
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 
@@ -9,6 +11,16 @@
 namespace tuft::api {
 
 using RequestParser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+
+// The most header fields of a request, together with those of its trailer.
+inline constexpr size_t kHeaderFieldsMax = 128;
+
+// Returns the number of header fields that were parsed so far, also of a head that is not complete.
+size_t field_count(const RequestParser& parser);
+
+// Beast ignores a transfer coding that it does not know: it would parse the body as the next request, or pass a coded
+// body on as it is. A proxy in front of the server may disagree (request smuggling).
+bool has_unknown_framing(const RequestParser& parser);
 
 // The views in the result are valid as long as `parser`.
 RequestHead parse_head(const RequestParser& parser);

@@ -212,6 +212,48 @@ TEST_F(Connections, HeadersHaveALimit) {
   EXPECT_EQ(call("GET", "/api/v1/healthz", "", {{"X-Long", std::string(8'000, 'x')}}).status, 200);
 }
 
+// Beast keeps each field that is complete, and limits only what it has not parsed: four bytes of a stranger took 64.
+TEST_F(Connections, HeadsOfManyFieldsAreRefused) {
+  start();
+  std::string head = "GET /api/v1/healthz HTTP/1.1\r\n";
+  for (int i = 0; i < 1000; ++i) head += "a:\r\n";
+  TestClient client(server->port());
+  client.send(head + "\r\n");
+  expect_refusal(client.read_reply(), 431, "128 fields");
+  EXPECT_TRUE(client.at_end());
+  TestClient endless(server->port());
+  endless.send(head);
+  expect_refusal(endless.read_reply(), 431, "128 fields");
+  EXPECT_EQ(call("GET", "/api/v1/healthz").status, 200);
+}
+
+TEST_F(Connections, HeadsThatArriveInLinesAreLimitedAsAWhole) {
+  start();
+  constexpr size_t kLineBytes = 1024;  // the server reads four at a time, and nothing is left to be limited
+  const std::string target = "/api/v1/healthz?" + std::string(kLineBytes - 31, 'x');
+  std::string head = "GET " + target + " HTTP/1.1\r\n";
+  ASSERT_EQ(head.size(), kLineBytes);
+  for (int i = 0; i < 99; ++i) head += "X-Long: " + std::string(kLineBytes - 10, 'x') + "\r\n";
+  TestClient client(server->port());
+  for (size_t sent = 0; sent < head.size(); sent += 4 * kLineBytes) client.send(head.substr(sent, 4 * kLineBytes));
+  client.send("\r\n");
+  expect_refusal(client.read_reply(), 431, "limits.header_bytes_max");
+}
+
+TEST_F(Connections, TrailersOfManyFieldsAreRefused) {
+  start();
+  const std::string head =
+      request_text("POST", "/api/v1/optim_step", "", {{"Transfer-Encoding", "chunked"}, {"Content-Length", ""}});
+  const std::string body = "21\r\n" + std::string(kOptim) + "\r\n0\r\n";
+  TestClient client(server->port());
+  client.send(head + body + "X-One: 1\r\n\r\n");
+  EXPECT_EQ(client.read_reply().status, 200);
+  std::string trailer;
+  for (int i = 0; i < 200; ++i) trailer += "a:\r\n";
+  client.send(head + body + trailer + "\r\n");
+  expect_refusal(client.read_reply(), 431, "128 fields");
+}
+
 TEST_F(Connections, UnfinishedHeadsOfAnAddressAreLimited) {
   options.io_threads = 1;                              // so that one is refused at a time
   options.limits.unfinished_head_bytes_max = 1 << 20;  // two heads of 60,000 bytes for an address

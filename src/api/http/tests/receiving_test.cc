@@ -1,5 +1,9 @@
 // Tests of the memory of bodies that are being received.
+#include <cstdint>
+#include <malloc.h>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "api/tests/bodies.h"
 #include "api/tests/test_client.h"
@@ -88,6 +92,29 @@ TEST_F(Receiving, ChunkedBodyIsChargedWhileItArrives) {
   for (int i = 0; i < 99; ++i) alone.send("2710\r\n" + std::string(10'000, '\xff') + "\r\n");
   alone.send("0\r\n\r\n");
   EXPECT_EQ(alone.read_reply().status, 400);
+}
+
+// It was kept until its last byte, 128 KiB for each connection of a stranger.
+TEST_F(Receiving, ARefusedBodyIsNotKept) {
+  options.io_threads = 1;
+  start();
+  const auto allocated = [] {
+    const struct mallinfo2 info = ::mallinfo2();
+    return static_cast<int64_t>(info.uordblks + info.hblkhd);
+  };
+  const std::string text = request_text("POST", "/nowhere", std::string(60'000, 'x'), {{"X-API-Key", ""}});
+  std::vector<std::unique_ptr<TestClient>> clients;
+  for (int i = 0; i < 100; ++i) clients.push_back(std::make_unique<TestClient>(server->port()));
+  EXPECT_EQ(call("GET", "/api/v1/healthz").status, 200);
+  const int64_t before = allocated();
+  for (const auto& client : clients) client->send(text.substr(0, text.size() - 1));
+  // Meanwhile it reads what has come.
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(call("GET", "/api/v1/healthz").status, 200);
+  EXPECT_LT(allocated() - before, 4'000'000);
+  for (const auto& client : clients) {
+    client->send("x");
+    EXPECT_EQ(client->read_reply().status, 404);
+  }
 }
 
 }  // namespace
