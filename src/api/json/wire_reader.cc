@@ -45,6 +45,7 @@ bool WireReader::read_value(uint64_t wire_type, WireField& field) {
 
 bool WireReader::next(WireField& field) {
   if (rest_.empty() || damaged_) return false;
+  field = {};  // a varint has no bytes, not even those of the field before it
   uint64_t tag = 0;
   damaged_ = !read_varint(rest_, tag) || tag > std::numeric_limits<uint32_t>::max() || tag >> 3 == 0;
   if (damaged_) return false;

@@ -21,7 +21,8 @@ class WireReader {
   // `message` must outlive the views in the fields.
   explicit WireReader(std::string_view message) : rest_(message) {}
 
-  // Reads the next field. Returns false at the end of the message, and where it is damaged.
+  // Reads the next field; nothing of the one before stays. Returns false at the end of the message, and where it is
+  // damaged.
   bool next(WireField& field);
   bool damaged() const { return damaged_; }
 

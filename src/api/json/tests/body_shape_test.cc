@@ -132,6 +132,15 @@ TEST(BodyShape, CountingEndsAtTheLimit) {
   EXPECT_EQ(scan_pass(unknown, 1000)->parts, 1001);
 }
 
+// The data before them were read again for each of them, so that 64 KiB became 512 MiB to read.
+TEST(BodyShape, SizesThatAreNotPackedAreCountedOnce) {
+  const std::string data = with_bytes(1, std::string(100, 'x'));
+  const std::string sizes = "\x20\x01\x20\x02";
+  const std::string entry = with_bytes(1, "x") + with_bytes(2, data + sizes);
+  // the datum; the entry of its tensor with key and value; dense, and two sizes
+  EXPECT_EQ(scan_pass(with_bytes(3, with_bytes(2, entry)), kMost)->parts, 1 + 3 + 3);
+}
+
 TEST(BodyShape, DamageAndBadTextAreRefused) {
   const std::string good = pass().SerializeAsString();
   for (const size_t cut : {size_t{1}, good.size() / 2, good.size() - 1}) {
@@ -152,6 +161,7 @@ TEST(BodyShape, ReaderReturnsWhatIsOnTheWire) {
   ASSERT_TRUE(reader.next(field));
   EXPECT_EQ(field.number, 2U);
   EXPECT_EQ(field.value, 1U);
+  EXPECT_TRUE(field.bytes.empty());
   int fields = 2;
   while (reader.next(field)) ++fields;
   EXPECT_EQ(fields, 5);
