@@ -256,6 +256,7 @@ std::string SupervisedActorImpl::watch_life(Life& life) {
     std::string failure;
     if (starting ? !start_up(life, failure) : lease_ended(life, failure)) {
       life.worker->kill();
+      await_end(life);
       (void)life.worker->reap();
       return failure;
     }
@@ -433,7 +434,13 @@ std::string SupervisedActorImpl::end_worker(Life& life) {
   bool ended = false;
   while (!ended && now() < deadline) ended = wait_for_wake(life.worker->ended_fd(), deadline - now());
   if (!ended) life.worker->kill();
+  await_end(life);
   return life.worker->reap();
+}
+
+// A process that waits for a device or a file system ends late, or never. Calls are answered meanwhile.
+void SupervisedActorImpl::await_end(const Life& life) {
+  while (!wait_for_wake(life.worker->ended_fd(), kSecond)) settle_calls();
 }
 
 void SupervisedActorImpl::declare_dead(const std::shared_ptr<Connection>& connection, const std::string& how,

@@ -95,6 +95,7 @@ class SupervisedActorImpl final : public SupervisedActor {
   void note_drain(Life& life);
   bool may_go(const Life& life) const;
   std::string end_worker(Life& life);
+  void await_end(const Life& life);
   void await_worker();
   enum class Ending : uint8_t { kDied, kLeft, kStopped };
   void note_begin(uint64_t incarnation);

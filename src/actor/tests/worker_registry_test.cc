@@ -3,11 +3,15 @@
 
 #include <array>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <memory>
+#include <poll.h>
+#include <string>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -287,6 +291,70 @@ TEST_F(Registry, AWorkerThatJoinsDoesNotWaitForTheDelayOfARestart) {
     ::close(ended);
   }
   actor->stop();
+}
+
+// A life that cannot be reached, and whose kill() has no effect before the test ends it.
+class StuckLife final : public WorkerLife {
+ public:
+  StuckLife(int ended, std::promise<void>& killed) : ended_(ended), killed_(killed) {}
+
+  uint64_t row() const override { return 0; }
+  pid_t pid() const override { return 1; }
+  const std::string& host() const override { return host_; }
+  int ended_fd() const override { return ended_; }
+  std::shared_ptr<grpc::Channel> connect() override { return nullptr; }
+  void ask_to_end() override {}
+  void kill() override { killed_.set_value(); }
+  std::string reap() override {
+    pollfd ended{ended_, POLLIN, 0};
+    while (::poll(&ended, 1, -1) < 0) {
+    }
+    return "was killed";
+  }
+
+ private:
+  const int ended_;
+  std::promise<void>& killed_;
+  const std::string host_ = "host";
+};
+
+class StuckSource final : public WorkerSource {
+ public:
+  StuckSource(int ended, std::promise<void>& killed) : ended_(ended), killed_(killed) {}
+
+  void on_available(std::function<void()>) override {}
+  bool available() const override { return !begun_; }
+  Result<std::unique_ptr<WorkerLife>> begin(uint64_t, const std::string&) override {
+    begun_ = true;
+    return std::unique_ptr<WorkerLife>(std::make_unique<StuckLife>(ended_, killed_));
+  }
+
+ private:
+  const int ended_;
+  std::promise<void>& killed_;
+  bool begun_ = false;
+};
+
+TEST(Supervision, AWorkerThatEndsLateDoesNotKeepCallsWaiting) {
+  const int ended = ::eventfd(0, EFD_CLOEXEC);
+  std::promise<void> killed;
+  Supervision supervision;
+  supervision.base_model = "m";
+  supervision.start_timeout = 1;
+  const auto actor = make_joined_actor(supervision, std::make_unique<StuckSource>(ended, killed));
+  ASSERT_TRUE(actor->start().ok());
+  killed.get_future().wait();
+  std::promise<std::string> reason;
+  actor->describe({}, {}, [&reason](const Result<worker::v1::DescribeResponse>& answer) {
+    reason.set_value(answer.ok() ? "" : answer.error().reason);
+  });
+  auto told = reason.get_future();
+  EXPECT_EQ(told.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  const uint64_t one = 1;
+  EXPECT_EQ(::write(ended, &one, sizeof one), static_cast<ssize_t>(sizeof one));
+  EXPECT_EQ(told.get(), "worker_starting");
+  actor->stop();
+  ::close(ended);
 }
 
 TEST_F(Registry, TwoPlacesThenEachTakesAWorkerOnce) {
