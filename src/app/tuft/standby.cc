@@ -143,20 +143,21 @@ Result<std::shared_ptr<control::ControlPlane>> Standby::read_records() {
   return view;
 }
 
-// Destroys the former views that no request uses any more. It is done here, because the end of a view waits for its
-// threads.
 void Standby::adopt(const std::shared_ptr<control::ControlPlane>& view, Nanos read_at) {
-  std::vector<std::shared_ptr<control::ControlPlane>> unused;
   {
     MutexLock lock(mutex_);
-    for (auto& former : views_) {
-      if (former.use_count() == 1) unused.push_back(std::exchange(former, nullptr));
-    }
-    std::erase(views_, nullptr);
-    views_.push_back(view);
+    views_.add(view);
     facts_.loaded_at = read_at;
   }
   give_keys();
+}
+
+// They end here, and without the lock, because the end of a view waits for its threads.
+bool Standby::make_room() {
+  std::vector<KeptViews::View> unused;
+  MutexLock lock(mutex_);
+  unused = views_.take_unused();
+  return views_.has_room();
 }
 
 void Standby::give_keys() {
@@ -165,7 +166,7 @@ void Standby::give_keys() {
   {
     MutexLock lock(mutex_);
     keys = keys_;
-    newest = views_.back();
+    newest = views_.newest();
   }
   newest->replace_api_keys(keys);
 }
@@ -173,7 +174,17 @@ void Standby::give_keys() {
 void Standby::keep_reading() {
   Nanos took = 0;
   bool could_read = true;
+  bool has_room = true;
   while (pause(std::max(kBetweenReads, kReadingShare * took))) {
+    if (has_room != make_room()) {
+      has_room = !has_room;
+      if (!has_room) {
+        telemetry::log_warning("leader.records_unread",
+                               "clients that read their answers slowly keep all former states that may be in memory; "
+                               "the records are read again when one of them is done");
+      }
+    }
+    if (!has_room) continue;
     const Nanos began = system_clock().monotonic();
     auto view = read_records();
     took = system_clock().monotonic() - began;

@@ -10,6 +10,7 @@
 #include "actor/supervisor.h"
 #include "api/server.h"
 #include "app/tuft/address_file.h"
+#include "app/tuft/kept_views.h"
 #include "app/tuft/key_file.h"
 #include "base/mutex.h"
 #include "base/result.h"
@@ -20,7 +21,8 @@
 namespace tuft::app {
 
 // It reads the records of the leader again and again, and serves each time what they say (control::Persistence,
-// open_view). Reading them takes at most a twentieth of its time and of the store's.
+// open_view). Reading them takes at most a twentieth of its time and of the store's. While requests use as many former
+// views as may be kept (KeptViews), it serves the newest one that it has.
 class Standby {
  public:
   Standby(const config::ServerConfig& config, store::Leadership& leadership);
@@ -42,6 +44,8 @@ class Standby {
  private:
   Result<std::shared_ptr<control::ControlPlane>> read_records();
   void keep_reading();
+  // Destroys the former views that no request uses any more. Returns whether there is room for another one.
+  bool make_room() TUFT_EXCLUDES(mutex_);
   bool pause(Nanos time) TUFT_EXCLUDES(mutex_);
   void reload();
   void reload_keys();
@@ -65,8 +69,7 @@ class Standby {
   CondVar changed_;
   bool stopping_ TUFT_GUARDED_BY(mutex_) = false;
   std::map<std::string, std::string> keys_ TUFT_GUARDED_BY(mutex_);  // user by key
-  // The newest is the last; the former ones are still used by requests.
-  std::vector<std::shared_ptr<control::ControlPlane>> views_ TUFT_GUARDED_BY(mutex_);
+  KeptViews views_ TUFT_GUARDED_BY(mutex_);
   api::StandbyFacts facts_ TUFT_GUARDED_BY(mutex_);
 };
 

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "app/tuft/address_file.h"
+#include "app/tuft/kept_views.h"
 #include "app/tuft/key_file.h"
 #include "app/tuft/runtime_directory.h"
 #include "app/tuft/sweeper.h"
@@ -63,6 +64,24 @@ TEST(AddressFile, RemovesOnlyTheUnfinishedFilesOfDeadServers) {
 TEST(AddressFile, WritesIpv6InBrackets) {
   EXPECT_EQ(http_address("::1", 80), "http://[::1]:80");
   EXPECT_EQ(http_address("localhost", 10610), "http://localhost:10610");
+}
+
+// Slow readers of a server that stands by must not fill its memory with former states.
+TEST(KeptViews, AreLimitedWhateverRequestsStillUse) {
+  KeptViews views;
+  std::vector<KeptViews::View> in_use;
+  for (size_t i = 0; i < KeptViews::kMost; ++i) {
+    ASSERT_TRUE(views.has_room());
+    in_use.emplace_back(std::make_shared<int>(0), nullptr);  // it is never called
+    views.add(in_use.back());
+  }
+  EXPECT_FALSE(views.has_room());
+  EXPECT_TRUE(views.take_unused().empty());
+  in_use.pop_back();
+  EXPECT_TRUE(views.take_unused().empty()) << "the newest stays";
+  in_use.erase(in_use.begin());
+  EXPECT_EQ(views.take_unused().size(), 1U);
+  EXPECT_TRUE(views.has_room());
 }
 
 TEST(RuntimeDirectory, IsPrivateShortAndRemovedAtTheEnd) {

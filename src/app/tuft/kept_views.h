@@ -1,0 +1,42 @@
+// The views of a server that stands by: the newest one, and former ones that requests still use.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "control/control_plane.h"
+
+namespace tuft::app {
+
+// A client that reads its answer slowly keeps the view that the answer is made from, and each view holds as many
+// records as the store. So only kMost may be there.
+//
+// Not thread-safe.
+class KeptViews {
+ public:
+  using View = std::shared_ptr<control::ControlPlane>;
+  static constexpr size_t kMost = 8;
+
+  bool has_room() const { return views_.size() < kMost; }
+  // Requires has_room().
+  void add(View view) { views_.push_back(std::move(view)); }
+  // Requires that one was added.
+  const View& newest() const { return views_.back(); }
+  // Takes out the former views that nobody else has.
+  std::vector<View> take_unused() {
+    std::vector<View> used, unused;
+    for (View& view : views_) {
+      const bool is_unused = &view != &views_.back() && view.use_count() == 1;
+      (is_unused ? unused : used).push_back(std::move(view));
+    }
+    views_ = std::move(used);
+    return unused;
+  }
+
+ private:
+  std::vector<View> views_;  // the newest is the last
+};
+
+}  // namespace tuft::app
