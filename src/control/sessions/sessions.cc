@@ -236,23 +236,31 @@ std::optional<std::string> Sessions::project_of(const SessionId& session) const 
   return found->request.project_id;
 }
 
+Result<Sessions::Session*> Sessions::find_own_locked(const UserId& user, const SessionId& id) {
+  Session* found = sessions_.find(id);
+  if (found != nullptr && found->user == user && !found->ending) return found;
+  return not_found("unknown session: it does not exist or has ended", "session_not_found");
+}
+
+// All else in the record of a session that does not end stays as it is, so the record can be made without the lock,
+// which every request takes. Making it takes milliseconds if the metadata has many characters to be escaped.
 Status Sessions::set_project(const UserId& user, const SessionId& id, const std::string& project) {
   TUFT_TRY(check_project(project));
   TUFT_TRY(persistence_.available(user));
+  SessionRecord record{id, user, {}, {}, {}, {}};
+  {
+    MutexLock lock(mutex_);
+    TUFT_ASSIGN(const Session* session, find_own_locked(user, id));
+    record.request = session->request;
+    record.created_at = session->created_at;
+  }
+  record.request.project_id = project;
+  TUFT_ASSIGN(Unwritten unwritten, take_unwritten(record));
   MutexLock lock(mutex_);
-  Session* found = sessions_.find(id);
-  if (found == nullptr || found->user != user || found->ending) {
-    return not_found("unknown session: it does not exist or has ended", "session_not_found");
-  }
-  Session& session = *found;
-  std::string former = std::exchange(session.request.project_id, project);
-  Result<Unwritten> record = take_unwritten(SessionRecord{id, user, session.request, session.created_at, {}, {}});
-  if (!record.ok()) {
-    session.request.project_id = std::move(former);
-    return record.error();
-  }
+  TUFT_ASSIGN(Session* const session, find_own_locked(user, id));
   // Written under the lock, so that the store sees changes in order, and none of a session that was removed.
-  write(user, id, std::move(*record));
+  write(user, id, std::move(unwritten));
+  session->request.project_id = std::move(record.request.project_id);
   return {};
 }
 

@@ -146,6 +146,8 @@ class Sessions {
   void write(const UserId& user, const SessionId& id, Unwritten record);
   Status check_limits_locked(const UserId& user, ByteAccount::Hold& memory, int64_t bytes) const TUFT_REQUIRES(mutex_);
   SessionId longest_idle(const UserId& user) const;
+  // kNotFound for an unknown session, for somebody else's, and for one that ends.
+  Result<Session*> find_own_locked(const UserId& user, const SessionId& id) TUFT_REQUIRES(mutex_);
   // Returns false if it does not exist or ends already.
   bool begin_end(const SessionId& session, SessionEnd why, const SessionFinish& finish = {});
   void begin_locked(const SessionId& id, Session& session) TUFT_REQUIRES(mutex_);
