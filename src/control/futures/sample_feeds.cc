@@ -68,10 +68,10 @@ void SampleFeeds::lost(const UserId& user, const RequestId& request, const Opera
   count_outliving(user, 1);
 }
 
-SampleNews SampleFeeds::page(const Feed& feed, int64_t after) {
+SampleNews SampleFeeds::page(const Feed& feed, int64_t after) const {
   SampleNews news;
   news.cursor = after;
-  for (auto next = feed.completions.upper_bound(after);
+  for (auto next = feed.completions.upper_bound(confirmed_by(after));
        next != feed.completions.end() && news.completions.size() < kPageMax; ++next) {
     news.completions.push_back(next->second.what);
     news.cursor = next->first;
@@ -84,7 +84,7 @@ SampleNews SampleFeeds::news(const SampleFeed& key, int64_t after) {
   if (found == feeds_.end()) return {{}, after};
   Feed& feed = found->second;
   feed.was_asked = true;
-  const auto rest = feed.completions.upper_bound(after);
+  const auto rest = feed.completions.upper_bound(confirmed_by(after));
   for (auto confirmed = feed.completions.begin(); confirmed != rest; ++confirmed) {
     if (!confirmed->second.has_future) count_outliving(feed.user, -1);
   }

@@ -2,8 +2,9 @@
 // of polling each future.
 //
 // A feed belongs to one client of a sampling session: samples are numbered in blocks of kSamplesOfClient, and the block
-// is the client's number. Every completion has a cursor; cursors rise, also over restarts of the server. A client asks
-// for the completions after a cursor, and so confirms those up to it, which are forgotten.
+// is the client's number. Every completion has a cursor; cursors rise, also over restarts of the server, unless the
+// wall clock is set back. A client asks for the completions after a cursor, and so confirms those up to it, which are
+// forgotten. A cursor that this server has not reached is of a former one with another clock, and confirms nothing.
 //
 // A completion takes memory only while its future is kept, whose record is charged for it. One that nobody has
 // confirmed outlives its future if the client has asked before: it must learn that there is nothing to wait for. Those
@@ -73,7 +74,9 @@ class SampleFeeds {
   static std::optional<SampleFeed> feed_of(const OperationKeys& keys);
   int64_t next_cursor(Nanos wall);
   bool may_outlive(const UserId& user) const;
-  static SampleNews page(const Feed& feed, int64_t after);
+  // Returns the cursor up to which a client that asks for what follows `after` has confirmed.
+  int64_t confirmed_by(int64_t after) const { return after <= last_cursor_ ? after : 0; }
+  SampleNews page(const Feed& feed, int64_t after) const;
   void count_outliving(const UserId& user, int64_t change);
   void drop_if_idle(Feeds::iterator feed);
 

@@ -136,6 +136,35 @@ TEST_F(Feeds, CursorsRiseOverARestart) {
   EXPECT_EQ(value<ProtobufResult>(alice, known).bytes.empty(), false);
 }
 
+// The clock was set back, or another server with a clock of its own leads now.
+TEST_F(Feeds, ACursorOfALaterClockHidesNothing) {
+  keep_state();
+  clock().advance(10'000 * kSecond);
+  const SamplerId sampler = boot_with_sampler();
+  value<ProtobufResult>(alice, sample(sampler, alice, 0));
+  const int64_t cursor = poll(sampler, 0).cursor;
+  worker().hold_answers(true);
+  const RequestId lost = sample(sampler, alice, 1);
+  ASSERT_TRUE(durable().ok());
+  crash();
+  clock().advance(-5'000 * kSecond);
+  boot();
+  const SampleNews news = poll(sampler, cursor);
+  const std::vector<RequestId> told = ids(news);
+  EXPECT_TRUE(std::find(told.begin(), told.end(), lost) != told.end()) << "what the restart ended is told";
+  EXPECT_LT(news.cursor, cursor);
+  EXPECT_TRUE(poll(sampler, news.cursor).completions.empty()) << "what was confirmed now does not come again";
+  // A poll with the former cursor that waits gets the next completion.
+  const auto promise = std::make_shared<std::promise<SampleNews>>();
+  std::future<SampleNews> next = promise->get_future();
+  const auto done = [promise](SampleNews fresh) { promise->set_value(std::move(fresh)); };
+  ASSERT_TRUE(plane().watch_samples(alice, {sampler, 0}, cursor, true, done).ok());
+  EXPECT_EQ(next.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  const RequestId request = sample(sampler, alice, 2);
+  ASSERT_EQ(next.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_EQ(ids(next.get()), std::vector<RequestId>{request});
+}
+
 TEST_F(Feeds, AResultThatWasDroppedIsToldToAClientThatHadAsked) {
   config().limits.future_retention_seconds = 100;
   const SamplerId sampler = boot_with_sampler();
