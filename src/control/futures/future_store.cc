@@ -231,7 +231,11 @@ void FutureStore::complete(const FuturePtr& future, Result<FutureValue> result, 
     }
   }
   if (first) return settle(future, std::move(result), std::move(also));
-  if (!also.empty() && persistence_.enabled()) persistence_.write(future->user, std::move(also), future->context);
+  write_alone(*future, std::move(also));
+}
+
+void FutureStore::write_alone(const Future& future, std::vector<store::Change> also) {
+  if (!also.empty() && persistence_.enabled()) persistence_.write(future.user, std::move(also), future.context);
 }
 
 void FutureStore::settle(const FuturePtr& future, Result<FutureValue> result, std::vector<store::Change> also) {
@@ -240,7 +244,10 @@ void FutureStore::settle(const FuturePtr& future, Result<FutureValue> result, st
     MutexLock lock(mutex_);
     durable = !shut_down_;
   }
-  if (!durable) return finish(future, std::move(result));
+  if (!durable) {
+    write_alone(*future, std::move(also));
+    return finish(future, std::move(result));
+  }
   const auto outcome = std::make_shared<Result<FutureValue>>(std::move(result));
   FutureRecord record = record_of(*future, future->key_);
   record.state = FutureSnapshot::State::kFailed;
@@ -272,7 +279,6 @@ void FutureStore::finish(const FuturePtr& future, Result<FutureValue> result) {
   Waiters waiters;
   FutureSnapshot snapshot;
   telemetry::Span span;
-  Evicted evicted;
   Told told;
   {
     MutexLock lock(mutex_);
@@ -281,9 +287,8 @@ void FutureStore::finish(const FuturePtr& future, Result<FutureValue> result) {
     waiters = take_waiters_locked(*future);
     snapshot = snapshot_locked(future);
     span = std::move(future->span_);
-    evict_over_budget_locked(evicted);
   }
-  finish_evicting(std::move(evicted));
+  evict_over_budget();
   telemetry_.on_end(*future, std::move(span),
                     snapshot.state == FutureSnapshot::State::kFailed ? &snapshot.error : nullptr);
   const Result<FutureSnapshot> outcome = outcome_of(std::move(snapshot));

@@ -11,7 +11,8 @@
 // meanwhile wait for the same read, and all end with it, whether it succeeds or fails.
 //
 // No call but shut_down() walks through the futures of others: a future is found by its id, by its key and, while it is
-// pending, by its session. The maps grow in small steps (sharded_map.h).
+// pending, by its session. The maps grow in small steps (sharded_map.h). What has to be evicted at once goes in pieces,
+// so that nobody waits long for the lock, or for the store.
 #pragma once
 
 #include <functional>
@@ -151,6 +152,8 @@ class FutureStore {
   void settle_cancelled(const std::vector<FuturePtr>& futures, const Error& why);
   // Stores the outcome once it is decided, and ends the waits.
   void settle(const FuturePtr& future, Result<FutureValue> result, std::vector<store::Change> also);
+  // Writes what was to become durable with an outcome that is not stored.
+  void write_alone(const Future& future, std::vector<store::Change> also);
   void finish(const FuturePtr& future, Result<FutureValue> result);
   // Returns those who wait for news of the feed.
   Told finish_locked(const FuturePtr& future, Result<FutureValue> result) TUFT_REQUIRES(mutex_);
@@ -169,7 +172,9 @@ class FutureStore {
   void store_settled(const FutureRecord& record);  // what a restart made of it
   // Makes a pending future known, and begins its span below `trace`.
   void begin_locked(const FuturePtr& future, const telemetry::SpanContext& trace) TUFT_REQUIRES(mutex_);
-  void evict_over_budget_locked(Evicted& evicted) TUFT_REQUIRES(mutex_);
+  void evict_over_budget() TUFT_EXCLUDES(mutex_);
+  // Evicts some. Returns false if no more have to go.
+  bool evict_some_locked(Evicted& evicted) TUFT_REQUIRES(mutex_);
   void forget_locked(const FuturePtr& future, std::string_view reason, Evicted& evicted) TUFT_REQUIRES(mutex_);
   void finish_evicting(Evicted evicted);
 

@@ -7,10 +7,15 @@
 #include "control/futures/future_store.h"
 
 namespace tuft::control {
+namespace {
+
+// Futures that are evicted while the lock is held, and whose records are erased by one write.
+constexpr int kEvictedAtOnce = 1'000;
+
+}  // namespace
 
 void FutureStore::restore(RestorePlan& plan) {
   for (const FutureRecord& record : plan.settled) store_settled(record);
-  Evicted evicted;
   {
     MutexLock lock(mutex_);
     next_number_ = plan.last_future_number + 1;
@@ -19,9 +24,8 @@ void FutureStore::restore(RestorePlan& plan) {
       feeds_.lost(record.user, record.request, record.keys, clock_.wall());
     }
     for (FutureRecord& record : plan.futures) restore_locked(record);
-    evict_over_budget_locked(evicted);
   }
-  finish_evicting(std::move(evicted));
+  evict_over_budget();
 }
 
 FuturePtr FutureStore::future_of(FutureRecord& record) const {
@@ -125,10 +129,24 @@ void FutureStore::on_read(const FuturePtr& future, Result<std::string> bytes) {
   for (auto& waiter : waiters) waiter.second(answer);
 }
 
-void FutureStore::evict_over_budget_locked(Evicted& evicted) {
-  while (const FuturePtr future = finished_.evict_over(limits_.future_bytes_max, limits_.future_bytes_per_user_max)) {
+void FutureStore::evict_over_budget() {
+  for (bool has_more = true; has_more;) {
+    Evicted evicted;
+    {
+      MutexLock lock(mutex_);
+      has_more = evict_some_locked(evicted);
+    }
+    finish_evicting(std::move(evicted));
+  }
+}
+
+bool FutureStore::evict_some_locked(Evicted& evicted) {
+  for (int i = 0; i < kEvictedAtOnce; ++i) {
+    const FuturePtr future = finished_.evict_over(limits_.future_bytes_max, limits_.future_bytes_per_user_max);
+    if (future == nullptr) return false;
     forget_locked(future, "bytes", evicted);
   }
+  return true;
 }
 
 void FutureStore::forget_locked(const FuturePtr& future, std::string_view reason, Evicted& evicted) {
@@ -176,7 +194,7 @@ void FutureStore::end_watch(const SampleFeed& feed, WaitId watch) {
 
 void FutureStore::sweep() {
   // So that nobody waits long for the lock, or for the store; the rest goes next time.
-  const int batch = persistence_.enabled() ? 1'000 : 10'000;
+  const int batch = persistence_.enabled() ? kEvictedAtOnce : 10'000;
   const Nanos oldest = clock_.monotonic() - limits_.future_retention_seconds * kSecond;
   Evicted evicted;
   {

@@ -1,5 +1,6 @@
 // Which results are dropped when there are too many bytes of them.
 #include <algorithm>
+#include <atomic>
 #include <malloc.h>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 #include "base/clock.h"
 #include "control/futures/future_store.h"
 #include "control/tests/plane.h"
+#include "store/memory_store.h"
 
 namespace tuft::control {
 namespace {
@@ -125,6 +127,58 @@ TEST_F(Eviction, WhatIsKeptTakesNoMoreMemoryThanTheLimit) {
   EXPECT_GE(kept * bytes_each, limits_.future_bytes_max / 2) << "the charge is far too high";
 }
 #endif
+
+// A store that notes how many changes one write has.
+class NotingStore final : public store::KeyValue {
+ public:
+  explicit NotingStore(std::atomic<size_t>& most) : most_(most) {}
+
+  Status write(store::Write write, WriteDone done) override {
+    most_ = std::max(most_.load(), write.changes.size());
+    return inner_->write(std::move(write), std::move(done));
+  }
+  Status get(std::string key, const telemetry::SpanContext& trace, GetDone done) override {
+    return inner_->get(std::move(key), trace, std::move(done));
+  }
+  Status scan(store::Prefixes prefixes, const telemetry::SpanContext& trace, ScanDone done) override {
+    return inner_->scan(std::move(prefixes), trace, std::move(done));
+  }
+  Status scan_keys(std::string prefix, const telemetry::SpanContext& trace, ScanDone done) override {
+    return inner_->scan_keys(std::move(prefix), trace, std::move(done));
+  }
+  Status health() const override { return inner_->health(); }
+  const std::string& name() const override { return inner_->name(); }
+  void close(Nanos budget) override { inner_->close(budget); }
+
+ private:
+  std::atomic<size_t>& most_;
+  const std::unique_ptr<store::KeyValue> inner_ = store::make_memory_store(std::make_shared<store::MemoryContents>());
+};
+
+// Others wait for the lock and for the store meanwhile, and Redis before version 7 takes no command of a million words.
+TEST(EvictionInPieces, ThousandsThatGoAtOnceAreErasedByManyWrites) {
+  std::atomic<size_t> most = 0;
+  config::ServerConfig config;
+  config.limits.future_bytes_max = 0;  // it was larger before the restart
+  const auto persistence = Persistence::open(std::make_unique<NotingStore>(most), config);
+  ASSERT_TRUE(persistence.ok()) << persistence.error().message;
+  const FakeClock clock;
+  OperationBudget budget(config.limits);
+  FutureStore futures(config.limits, clock, **persistence, budget);
+  RestorePlan plan;
+  for (int i = 0; i < 2'500; ++i) {
+    FutureRecord record;
+    record.request = RequestId(std::to_string(i));
+    record.user = UserId("alice");
+    record.keys.operation = OperationType::kSample;
+    record.state = FutureSnapshot::State::kReady;
+    record.apart = 100;
+    plan.futures.push_back(std::move(record));
+  }
+  futures.restore(plan);
+  EXPECT_EQ(futures.kept_bytes(), 0);
+  EXPECT_EQ(most, 2'000U) << "the records and the results of a thousand futures";
+}
 
 TEST_F(Eviction, OfAUserTheLongestDeliveredGoFirst) {
   const RequestId unread = finish(large_, 4 * kMegabyte);
