@@ -27,6 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   check(&control::session_from_json, text);
   if (!nlohmann::json::accept(text)) return 0;  // all say the same about it, and slowly: their parser throws
   check(&control::run_from_json, text);
+  check(&control::run_metadata_from_json, text);
   check(&control::sampler_from_json, text);
   check(&control::future_from_json, text);
   return 0;

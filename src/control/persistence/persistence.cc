@@ -17,6 +17,7 @@ namespace {
 constexpr std::string_view kSeparator = "::";
 constexpr std::string_view kSession = "session";
 constexpr std::string_view kRun = "training_run";
+constexpr std::string_view kRunMetadata = "run_metadata";
 constexpr std::string_view kSampler = "sampling_session";
 constexpr std::string_view kCustomLoss = "custom_loss";
 constexpr std::string_view kFuture = "future";
@@ -44,6 +45,16 @@ std::string prefix_of(const std::string& name_space) {
 // Returns true for the record of a part of an object, such as a checkpoint of a run.
 bool is_part(std::string_view key, size_t prefix_size) {
   return key.find(kSeparator, prefix_size) != std::string_view::npos;
+}
+
+// Gives the runs the metadata that lies apart from their records.
+void give_metadata(std::vector<RunMetadataRecord> metadata, std::vector<RunRecord>& runs) {
+  std::unordered_map<RunId, RunMetadataRecord*> by_run;
+  for (RunMetadataRecord& one : metadata) by_run.emplace(one.id, &one);
+  for (RunRecord& run : runs) {
+    const auto found = by_run.find(run.id);
+    if (run.metadata_apart && found != by_run.end()) run.user_metadata = std::move(found->second->user_metadata);
+  }
 }
 
 size_t bytes_of(const store::Write& write) {
@@ -119,9 +130,11 @@ Status Persistence::load(const config::ServerConfig& config) {
 
 Status Persistence::load_records() {
   telemetry::Span span = telemetry::get_tracer("tuft.persistence").start_span("persistence.restore", {.parent = {}});
+  std::vector<RunMetadataRecord> metadata;
   const std::vector<RecordKind> kinds = {
       kind_of<SessionRecord>(kSession, session_from_json, state_.sessions),
       kind_of<RunRecord>(kRun, run_from_json, state_.runs),
+      kind_of<RunMetadataRecord>(kRunMetadata, run_metadata_from_json, metadata),
       kind_of<SamplerRecord>(kSampler, sampler_from_json, state_.samplers),
       kind_of<CustomLossRecord>(kCustomLoss, custom_loss_from_json, state_.custom_losses),
       kind_of<FutureRecord>(kFuture, future_from_json, state_.futures),
@@ -146,6 +159,7 @@ Status Persistence::load_records() {
     telemetry::log_error("persistence.record.unreadable", read.error().message,
                          {{"tuft.store.key", std::string_view(entry.key)}});
   }
+  give_metadata(std::move(metadata), state_.runs);
   span.set_attribute("tuft.records", state_.sessions.size() + state_.runs.size() + state_.samplers.size() +
                                          state_.custom_losses.size() + state_.futures.size() + state_.usage.size() +
                                          state_.audit.size());
@@ -186,6 +200,9 @@ store::Change Persistence::put(const SessionRecord& record) const {
 store::Change Persistence::put(const RunRecord& record) const {
   return {key(kRun, record.id.str()), to_json(record)};
 }
+store::Change Persistence::put(const RunMetadataRecord& record) const {
+  return {key(kRunMetadata, record.id.str()), to_json(record)};
+}
 store::Change Persistence::put(const SamplerRecord& record) const {
   return {key(kSampler, record.id.str()), to_json(record)};
 }
@@ -215,6 +232,9 @@ store::Change Persistence::erase(const SessionId& id) const {
 }
 store::Change Persistence::erase(const RunId& id) const {
   return {key(kRun, id.str()), std::nullopt};
+}
+store::Change Persistence::erase_metadata(const RunId& id) const {
+  return {key(kRunMetadata, id.str()), std::nullopt};
 }
 store::Change Persistence::erase(const SamplerId& id) const {
   return {key(kSampler, id.str()), std::nullopt};

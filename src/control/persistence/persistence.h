@@ -73,6 +73,7 @@ class Persistence {
 
   store::Change put(const SessionRecord& record) const;
   store::Change put(const RunRecord& record) const;
+  store::Change put(const RunMetadataRecord& record) const;
   store::Change put(const SamplerRecord& record) const;
   store::Change put(const CustomLossRecord& record) const;
   // The record, and the result that lies apart from it.
@@ -83,6 +84,7 @@ class Persistence {
   store::Change put(const AuditRecord& record, Nanos time_to_live) const;
   store::Change erase(const SessionId& id) const;
   store::Change erase(const RunId& id) const;
+  store::Change erase_metadata(const RunId& id) const;
   store::Change erase(const SamplerId& id) const;
   store::Change erase(const RequestId& id) const;
   store::Change erase_result(const RequestId& id) const;

@@ -110,7 +110,7 @@ std::string to_json(const RunRecord& record) {
   json["target_parameters"] = Json::array();
   json["session_id"] = record.session.str();
   json["model_owner"] = record.user.str();
-  json["user_metadata"] = record.user_metadata;
+  json["user_metadata"] = record.metadata_apart ? Json::object() : Json(record.user_metadata);
   json["created_at"] = record.created_at;
   json["last_request_time"] = record.last_request_at;
   json["next_training_checkpoint"] = record.next_training_name;
@@ -130,6 +130,7 @@ std::string to_json(const RunRecord& record) {
   ours["weights_changed"] = record.weights_changed;
   ours["gradient_pending"] = record.gradient_pending;
   ours["last_operation"] = record.last_operation;
+  if (record.metadata_apart) ours["metadata_apart"] = true;
   return text_of(json);
 }
 
@@ -165,8 +166,25 @@ Result<RunRecord> run_from_json(std::string_view text) {
     record.weights_changed = ours.at("weights_changed").get<bool>();
     record.gradient_pending = ours.at("gradient_pending").get<bool>();
     record.last_operation = ours.value("last_operation", std::string());  // older records do not have it
+    record.metadata_apart = ours.value("metadata_apart", false);
     return {};
   });
+}
+
+std::string to_json(const RunMetadataRecord& record) {
+  Json json;
+  json["training_run_id"] = record.id.str();
+  json["user_metadata"] = record.user_metadata;
+  return text_of(json);
+}
+
+Result<RunMetadataRecord> run_metadata_from_json(std::string_view text) {
+  return read_record<RunMetadataRecord>(
+      text, "the metadata of a training run", [](const Json& json, RunMetadataRecord& record) -> Status {
+        record.id = RunId(json.at("training_run_id").get<std::string>());
+        record.user_metadata = json.at("user_metadata").get<std::map<std::string, std::string>>();
+        return {};
+      });
 }
 
 std::string to_json(const SamplerRecord& record) {

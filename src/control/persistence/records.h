@@ -44,6 +44,7 @@ struct RunRecord {
   uint64_t seed = 0;
   double lora_alpha = 0;
   std::map<std::string, std::string> user_metadata;
+  bool metadata_apart = false;  // user_metadata is not in this record, but in a RunMetadataRecord
   std::vector<std::string> target_modules;
   std::string created_at;
   std::string last_request_at;
@@ -60,6 +61,12 @@ struct RunRecord {
   bool weights_changed = false;
   bool gradient_pending = false;
   std::string last_operation;  // the request id of the newest operation that a worker answered; empty: not known
+};
+
+// The metadata of a run, if it is long. It never changes, and the record of a run is written after each operation.
+struct RunMetadataRecord {
+  RunId id;
+  std::map<std::string, std::string> user_metadata;
 };
 
 struct SamplerRecord {
@@ -94,12 +101,14 @@ struct FutureRecord {
 
 std::string to_json(const SessionRecord& record);
 std::string to_json(const RunRecord& record);
+std::string to_json(const RunMetadataRecord& record);
 std::string to_json(const SamplerRecord& record);
 std::string to_json(const FutureRecord& record);
 
 // kDataLoss if the text is not such a record.
 Result<SessionRecord> session_from_json(std::string_view json);
 Result<RunRecord> run_from_json(std::string_view json);
+Result<RunMetadataRecord> run_metadata_from_json(std::string_view json);
 Result<SamplerRecord> sampler_from_json(std::string_view json);
 Result<FutureRecord> future_from_json(std::string_view json);
 

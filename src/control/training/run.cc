@@ -18,7 +18,8 @@ RunRecord record_of_locked(const Run& run, Nanos wall) TUFT_REQUIRES(run.mutex) 
   record.optimizer = run.optimizer;
   record.seed = run.seed;
   record.lora_alpha = run.lora_alpha;
-  record.user_metadata = run.user_metadata;
+  record.metadata_apart = run.metadata_apart;
+  if (!run.metadata_apart) record.user_metadata = run.user_metadata;
   record.target_modules = run.target_modules;
   record.created_at = run.created_at;
   record.last_request_at = iso_time(wall);
@@ -104,10 +105,19 @@ void release_payload(Run& run, RunOperation& operation) {
 
 std::vector<store::Change> changes_of(const Run& run, const Persistence& persistence, Nanos wall) {
   if (!persistence.enabled()) return {};
+  std::vector<store::Change> changes;
   MutexLock lock(run.mutex);
   if (!run.created) return {};
-  if (run.closed) return {persistence.erase(run.id)};
-  return {persistence.put(record_of_locked(run, wall))};
+  if (run.closed) {
+    changes.push_back(persistence.erase(run.id));
+    if (run.metadata_apart) changes.push_back(persistence.erase_metadata(run.id));
+    return changes;
+  }
+  if (run.metadata_apart && !std::exchange(run.metadata_written, true)) {
+    changes.push_back(persistence.put(RunMetadataRecord{run.id, run.user_metadata}));
+  }
+  changes.push_back(persistence.put(record_of_locked(run, wall)));
+  return changes;
 }
 
 std::string name_of_save(std::string_view why, Nanos wall) {
@@ -130,7 +140,10 @@ RunPtr run_of(const RestoredRun& restored, const ModelPtr& model, const ModelBac
   run->seed = record.seed;
   run->lora_alpha = record.lora_alpha;
   run->user_metadata = record.user_metadata;
+  run->metadata_apart = record.metadata_apart;
   run->created_at = record.created_at;
+  const MutexLock order(run->record_mutex);
+  run->metadata_written = true;
   MutexLock lock(run->mutex);
   run->created = true;
   run->last_request = parse_iso_time(record.last_request_at).value_or(0);

@@ -139,6 +139,7 @@ struct Run {
   uint64_t seed = 0;
   double lora_alpha = 0;
   std::map<std::string, std::string> user_metadata;
+  bool metadata_apart = false;  // it has a record of its own
   std::string created_at;
 
   // The worker that it lives at.
@@ -147,6 +148,7 @@ struct Run {
   // Held while a record of the run is made and passed to Persistence, so that the newest record is written last. Locked
   // before `mutex`.
   mutable Mutex record_mutex;
+  mutable bool metadata_written TUFT_GUARDED_BY(record_mutex) = false;  // if it lies apart
   mutable Mutex mutex;
   OperationLog<RunOperation> log TUFT_GUARDED_BY(mutex);
   OperationPtr running TUFT_GUARDED_BY(mutex);

@@ -15,6 +15,9 @@ namespace {
 
 constexpr std::string_view kUploadedLoss = "custom";  // the loss_fn of a loss that the client uploaded
 
+// The most memory of metadata that stands in the record of a run, where TuFT has it.
+constexpr size_t kMetadataInPlaceMax = 1024;
+
 // The bytes of a token in a datum: its id and the inputs of its loss.
 constexpr int64_t kBytesOfToken = 12;
 
@@ -161,6 +164,7 @@ RunPtr make_run(const UserId& user, const CreateModel& request, const ModelPtr& 
   run->seed = request.lora.seed.value_or(random_u64());
   run->lora_alpha = lora_alpha;
   run->user_metadata = request.user_metadata;
+  run->metadata_apart = memory_of(request.user_metadata) > kMetadataInPlaceMax;
   run->created_at = iso_time(clock.wall());
   return run;
 }

@@ -75,6 +75,28 @@ TEST(RecordJson, ARunRoundTripsUnderTuFTsNames) {
   }
 }
 
+TEST(RecordJson, TheMetadataOfARunStandsInItsRecordOrApart) {
+  RunRecord record;
+  record.id = RunId("s:train:0");
+  record.user_metadata = {{"k", "v"}};
+  const auto in_place = run_from_json(to_json(record));
+  ASSERT_TRUE(in_place.ok()) << in_place.error().message;
+  EXPECT_EQ(in_place->user_metadata, record.user_metadata);
+  EXPECT_FALSE(in_place->metadata_apart);
+  record.metadata_apart = true;
+  const auto apart = run_from_json(to_json(record));
+  ASSERT_TRUE(apart.ok()) << apart.error().message;
+  EXPECT_TRUE(apart->user_metadata.empty());
+  EXPECT_TRUE(apart->metadata_apart);
+  const auto metadata = run_metadata_from_json(to_json(RunMetadataRecord{record.id, record.user_metadata}));
+  ASSERT_TRUE(metadata.ok()) << metadata.error().message;
+  EXPECT_EQ(metadata->id, record.id);
+  EXPECT_EQ(metadata->user_metadata, record.user_metadata);
+  for (const char* text : {"", "{}", "[]", R"({"training_run_id":"r","user_metadata":3})"}) {
+    EXPECT_EQ(run_metadata_from_json(text).error().code, ErrorCode::kDataLoss) << text;
+  }
+}
+
 TEST(RecordJson, ASamplerRoundTrips) {
   SamplerRecord record;
   record.id = SamplerId("s:sample:3");

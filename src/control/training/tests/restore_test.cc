@@ -48,6 +48,39 @@ TEST_F(Restore, SessionsRunsSamplersAndResultsAreRestored) {
   value<ProtobufResult>(alice, sample(base, alice, 1));
 }
 
+// The record of a run is written after each operation, also after one that was refused.
+TEST_F(Restore, LongMetadataOfARunIsWrittenOnce) {
+  CreateModel request = create_request(boot_with_session());
+  request.user_metadata["note"] = std::string(60'000, '\x01');  // six bytes of JSON for each
+  const auto created = plane().create_model(alice, request, no_trace);
+  ASSERT_TRUE(created.ok()) << created.error().message;
+  const RunId run = value<CreateModelResult>(alice, created->request).run;
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  ASSERT_TRUE(durable().ok());
+  const auto stored = [&](const std::string& kind) {
+    const auto records = contents().copy();
+    const auto found = records.find("persistence-tuft-server::" + kind + "::" + run.str());
+    return found == records.end() ? size_t{0} : found->second.size();
+  };
+  EXPECT_GT(stored("training_run"), 0U);
+  EXPECT_LT(stored("training_run"), 4'000U);
+  EXPECT_GT(stored("run_metadata"), 360'000U);
+  // The first restart writes the record of the run, and the second one reads what it wrote.
+  for (int i = 0; i < 2; ++i) {
+    crash_and_boot();
+    ASSERT_TRUE(durable().ok());
+    const auto found = plane().catalog().training_run(alice, run, Scope::kOwned);
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(found->user_metadata, request.user_metadata);
+  }
+  const auto unloaded = plane().unload_model(alice, run, no_trace);
+  ASSERT_TRUE(unloaded.ok()) << unloaded.error().message;
+  value<UnloadModelResult>(alice, unloaded->request);
+  ASSERT_TRUE(durable().ok());
+  EXPECT_EQ(stored("training_run"), 0U);
+  EXPECT_EQ(stored("run_metadata"), 0U);
+}
+
 // An operator who restarts a server with many runs gets one warning.
 TEST_F(Restore, TheRunsOfARestartAreOneWarning) {
   telemetry::WithCollector collector;
