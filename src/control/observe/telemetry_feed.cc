@@ -23,9 +23,16 @@ constexpr Nanos kMetricsInterval = 5 * kSecond;
 constexpr Nanos kFillTime = 200 * kMillisecond;
 // Two of these are less than the outbox of a worker holds.
 constexpr size_t kAnswerBytesMax = size_t{2} << 20;
+// An answer that does not come through a narrow link within the time of its call would be sent again and again, and
+// take the link from operations. So after each of these, half as much is asked for.
+constexpr int kHalvingsMax = 5;
 
 Nanos now() {
   return system_clock().monotonic();
+}
+
+size_t asked_bytes_max(int halvings) {
+  return kAnswerBytesMax >> halvings;
 }
 
 RecordType type_of(bool logs) {
@@ -146,6 +153,8 @@ void TelemetryFeed::take_mail() {
     WorkerState& worker = workers_[answer.worker];
     worker.asked = false;
     if (!answer.result.ok()) {
+      const bool is_late = answer.result.error().code == ErrorCode::kDeadlineExceeded;
+      if (is_late) worker.halvings = std::min(worker.halvings + 1, kHalvingsMax);
       worker.rest_wanted = worker.rest_wanted && !worker.all_asked;
       continue;
     }
@@ -157,7 +166,8 @@ void TelemetryFeed::take_mail() {
       store_.add(type_of(batch.logs()), std::move(*batch.mutable_request()),
                  {.worker = backends_.all()[answer.worker]->label()});
     }
-    worker.goes_on = bytes > kAnswerBytesMax / 2;
+    worker.goes_on = bytes > asked_bytes_max(worker.halvings) / 2;
+    if (!worker.goes_on) worker.halvings = 0;
     if (worker.all_asked && !worker.goes_on) worker.rest_wanted = false;
   }
 }
@@ -186,7 +196,7 @@ void TelemetryFeed::ask(size_t index) {
   worker.all_asked = worker.rest_wanted;
   worker::v1::TakeTelemetryRequest request;
   request.set_confirmed(worker.confirmed);
-  request.set_bytes_max(kAnswerBytesMax);
+  request.set_bytes_max(static_cast<int64_t>(asked_bytes_max(worker.halvings)));
   request.set_all(worker.rest_wanted);
   actor::CallOptions options;
   options.incarnation = worker.incarnation;

@@ -40,6 +40,7 @@ class TelemetryFeed {
     bool asked = false;      // an answer will come
     bool all_asked = false;  // ... with all that was recorded before
     bool goes_on = false;    // there is probably more
+    int halvings = 0;        // of what an answer may have, because larger ones came too late
     bool rest_wanted = false;
   };
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -111,6 +112,8 @@ class FakeActor final : public actor::ModelActor {
   // What take_telemetry() gets, until it is confirmed.
   void put_into_outbox(worker::v1::TakeTelemetryResponse::Batch batch);
   size_t outbox_size() const;
+  // Larger answers of take_telemetry() do not come within the time of the call.
+  void set_link_bytes(size_t bytes) { link_bytes_ = bytes; }
 
  private:
   struct Held {
@@ -171,6 +174,7 @@ class FakeActor final : public actor::ModelActor {
   std::atomic<double> weight_sum_{0};
   std::atomic<bool> breaks_weights_{false};
   std::atomic<uint64_t> left_{0};
+  std::atomic<size_t> link_bytes_{std::numeric_limits<size_t>::max()};
   std::function<void(uint64_t)> on_ready_;
   std::function<void(uint64_t, Nanos)> on_draining_;
   std::unique_ptr<bucket::Bucket> bucket_;  // null: there is none

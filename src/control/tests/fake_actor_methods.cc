@@ -178,8 +178,14 @@ void FakeActor::handle_telemetry() {
   on_unrecorded<rpc::TakeTelemetry>([this](const auto& request, auto& response) -> Status {
     const auto is_confirmed = [&](const auto& batch) { return batch.number() <= request.confirmed(); };
     outbox_.erase(std::remove_if(outbox_.begin(), outbox_.end(), is_confirmed), outbox_.end());
-    for (const auto& batch : outbox_) *response.add_batches() = batch;
-    return {};
+    int64_t bytes = 0;
+    for (const auto& batch : outbox_) {
+      bytes += static_cast<int64_t>(batch.request().size());
+      if (response.batches_size() > 0 && bytes > request.bytes_max()) break;
+      *response.add_batches() = batch;
+    }
+    if (response.ByteSizeLong() <= link_bytes_) return {};
+    return Error{ErrorCode::kDeadlineExceeded, "the answer did not come in time", "worker_timeout"};
   });
   on_unrecorded<rpc::KeepTraces>([this](const auto& request, auto&) -> Status {
     kept_traces_.insert(kept_traces_.end(), request.traces().begin(), request.traces().end());

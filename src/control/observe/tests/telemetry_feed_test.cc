@@ -63,6 +63,17 @@ TEST_F(Feed, AnswerIsLostThenItsRecordsComeWithTheNext) {
   EXPECT_LT(worker().outbox_size(), 3u) << "the feed confirms what has arrived";
 }
 
+// A worker that comes back has more than a narrow link carries within the time of a call.
+TEST_F(Feed, AnswerIsLateThenLessIsAskedForAtATime) {
+  boot(false);
+  worker().set_link_bytes(1'300'000);
+  for (uint64_t number = 1; number <= 3; ++number) {
+    worker().put_into_outbox(batch(number, std::string(600'000, 'x')));
+  }
+  worker().start();
+  EXPECT_TRUE(wait_for_requests(3));
+}
+
 TEST_F(Feed, WorkerIsRestartedThenItsNumbersBeginAgain) {
   boot();
   worker().put_into_outbox(batch(1, "of the first life"));
