@@ -29,6 +29,7 @@ constexpr size_t kSeriesMax = 40;
 constexpr size_t kRecordBytes = 1 << 10;
 constexpr size_t kShownBytes = 16 << 10;
 constexpr size_t kLabelValuesMax = 20;
+constexpr size_t kLabelBytesMax = 128 << 10;  // of one answer
 
 // Attributes of one answer, until its budget is used up.
 class AttributeWriter {
@@ -233,12 +234,23 @@ std::string lower(std::string text) {
   return text;
 }
 
-Json metric_info_json(const telemetry_store::MetricInfo& metric) {
+// `label_bytes` is what the labels of the answer have so far: a user's own program may give each metric 32 labels with
+// values of 256 bytes.
+Json metric_info_json(const telemetry_store::MetricInfo& metric, size_t& label_bytes) {
   Json labels = Json::object();
   for (const auto& [key, values] : metric.labels) {
-    const size_t count = std::min(values.size(), kLabelValuesMax);
-    labels[key] = std::vector<std::string>(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(count));
-    if (count < values.size()) labels[key].push_back("...");
+    if (label_bytes > kLabelBytesMax) break;
+    label_bytes += key.size();
+    Json shown = Json::array();
+    for (const std::string& value : values) {
+      if (shown.size() == kLabelValuesMax || label_bytes > kLabelBytesMax) {
+        shown.push_back("...");
+        break;
+      }
+      label_bytes += value.size();
+      shown.push_back(value);
+    }
+    labels[key] = std::move(shown);
   }
   return {{"name", metric.name},
           {"type", telemetry_store::metric_kind_name(metric.kind)},
@@ -308,10 +320,11 @@ Result<Json> list_metrics(const Caller& caller, Arguments& arguments) {
   TUFT_ASSIGN(const std::vector<telemetry_store::MetricInfo> all, caller.observer.metrics(caller.user));
   Json metrics = Json::array();
   size_t left_out = 0;
+  size_t label_bytes = 0;
   for (const telemetry_store::MetricInfo& metric : all) {
     if (lower(metric.name + " " + metric.description).find(text) == std::string::npos) continue;
     if (metrics.size() < limit) {
-      metrics.push_back(metric_info_json(metric));
+      metrics.push_back(metric_info_json(metric, label_bytes));
     } else {
       ++left_out;
     }

@@ -253,6 +253,17 @@ TEST_F(Tools, MetricsAreFoundByText) {
   EXPECT_EQ(one["left_out"], 1);
 }
 
+TEST_F(Tools, LabelsOfMetricsTakeABoundedPartOfTheAnswer) {
+  observer_.infos.resize(300);
+  for (telemetry_store::MetricInfo& info : observer_.infos) {
+    info.name = "own";
+    for (int i = 0; i < 32; ++i) info.labels["key" + std::to_string(i)].assign(2, std::string(256, 'x'));
+  }
+  const Json found = value("list_metrics", R"({"limit":300})");
+  EXPECT_EQ(found["metrics"].size(), 300U);
+  EXPECT_LT(to_text(found).size(), 300'000U);
+}
+
 TEST_F(Tools, MetricIsComputedInAsManyPointsAsAskedFor) {
   observer_.metric_answer.start = kSecond;
   observer_.metric_answer.step = 30 * kSecond;
