@@ -15,6 +15,13 @@ timeval to_timeval(Nanos nanos) {
   return {static_cast<time_t>(nanos / kSecond), static_cast<suseconds_t>(nanos % kSecond / kMicrosecond)};
 }
 
+// What was not acknowledged is sent again over the next connection. If the kernel went on sending the rest of this one,
+// which it does for minutes after a close(), Redis would execute a former write after a newer one.
+void discard_unsent(int descriptor) {
+  const linger none = {.l_onoff = 1, .l_linger = 0};
+  ::setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+}
+
 // Returns the word with which an error of Redis begins.
 std::string_view word_of(std::string_view error) {
   return error.substr(0, error.find(' '));
@@ -112,6 +119,7 @@ void RedisConnection::drop() {
     MutexLock lock(socket_mutex_);
     socket_ = -1;
   }
+  if (connection_ != nullptr) discard_unsent(connection_->fd);
   connection_.reset();
 }
 

@@ -1,7 +1,8 @@
 // One connection to a Redis server, and its errors as those of stores (key_value.h).
 //
 // A broken connection is made again: at once for the operation that finds it broken, then with a growing pause. Until
-// it succeeds, operations fail at once with store_unreachable.
+// it succeeds, operations fail at once with store_unreachable. Nothing more is sent over the broken one, so that no
+// write of it can take effect after those of the next one.
 #pragma once
 
 #include <memory>
