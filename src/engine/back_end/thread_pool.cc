@@ -10,6 +10,7 @@ namespace tuft::engine {
 namespace {
 
 constexpr uint64_t kCountMask = (uint64_t{1} << 20) - 1;
+constexpr int kTasksMax = static_cast<int>(kCountMask);  // of one job
 constexpr int kSpinsBeforeSleep = 20'000;
 constexpr int kSpinsBeforeYield = 2'000;
 
@@ -47,8 +48,20 @@ ThreadPool::~ThreadPool() {
   for (auto& worker : workers_) worker.join();
 }
 
+// The attention of a pass over 100,000 tokens has more tasks than a ticket counts, if the model has 64 heads.
 void ThreadPool::run(int tasks, TaskRef function) {
-  TUFT_CHECK(tasks >= 0 && static_cast<uint64_t>(tasks) <= kCountMask, "too many tasks for one job");
+  if (tasks <= kTasksMax) return run_job(tasks, function);
+  for (int first = 0, left = tasks; left > 0;) {
+    const int count = std::min(left, kTasksMax);
+    const auto some = [&](int task, int thread) { function(first + task, thread); };
+    run_job(count, some);
+    first += count;
+    left -= count;
+  }
+}
+
+void ThreadPool::run_job(int tasks, TaskRef function) {
+  TUFT_CHECK(tasks >= 0 && tasks <= kTasksMax, "a ticket counts the tasks of a job");
   if (tasks <= 1 || workers_.empty()) {
     for (int task = 0; task < tasks; ++task) function(task, 0);
     return;

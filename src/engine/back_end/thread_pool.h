@@ -44,6 +44,7 @@ class ThreadPool {
   void run(int tasks, TaskRef function);
 
  private:
+  void run_job(int tasks, TaskRef function);
   void work(int thread);
   // Runs tasks of the job in `ticket` until none is left.
   void drain(uint64_t ticket, int thread);

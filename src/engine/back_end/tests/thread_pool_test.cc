@@ -1,7 +1,9 @@
 #include "engine/back_end/thread_pool.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <numeric>
 #include <vector>
 
@@ -31,6 +33,15 @@ TEST(ThreadPool, ThreadNumberIsNeverSharedAtATime) {
   };
   for (int round = 0; round < 500; ++round) pool.run(32, task);
   EXPECT_EQ(shared, 0);
+}
+
+TEST(ThreadPool, MoreTasksThanATicketCountsThenEveryTaskRunsOnce) {
+  ThreadPool pool(2);
+  constexpr int kTasks = (1 << 20) + 5;
+  std::vector<uint8_t> runs(kTasks);
+  const auto count = [&](int task, int) { ++runs[static_cast<size_t>(task)]; };
+  pool.run(kTasks, count);
+  EXPECT_EQ(std::count(runs.begin(), runs.end(), 1), kTasks);
 }
 
 TEST(ThreadPool, OneThreadThenTheCallerRunsThemInOrder) {
