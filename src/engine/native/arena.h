@@ -1,8 +1,10 @@
-// Scratch memory for one pass or step. It is taken in pieces, returned all at once, and kept for the next time.
+// Scratch memory for one pass or step. It is taken in pieces, returned all at once, and kept for the next time: as much
+// as was ever taken at a time, and no more, whatever the sizes of the pieces were.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
+#include <new>
 #include <vector>
 
 #include "engine/native/buffer.h"
@@ -22,30 +24,60 @@ class Arena {
       used_ = 0;
     }
     if (chunk_ == chunks_.size()) {
-      constexpr size_t kChunk = size_t{4} << 20;
-      chunks_.emplace_back(std::max(wanted, kChunk));
+      add_chunk(wanted);
       used_ = 0;
     }
     float* memory = chunks_[chunk_].data() + used_;
     used_ += wanted;
+    taken_ += wanted;
+    most_ = std::max(most_, taken_);
     return memory;
   }
 
   struct Mark {
     size_t chunk = 0;
     size_t used = 0;
+    size_t taken = 0;
   };
-  Mark mark() const { return {chunk_, used_}; }
+  Mark mark() const { return {chunk_, used_, taken_}; }
   void release_to(Mark mark) {
     chunk_ = mark.chunk;
     used_ = mark.used;
+    taken_ = mark.taken;
   }
-  void reset() { release_to({}); }
+  // Takes everything back. Several chunks are freed, so that one takes their place: pieces that are a little larger
+  // each time fit into none of those of the times before, and all of these would stay.
+  void reset() {
+    release_to({});
+    if (chunks_.size() > 1) chunks_.clear();
+  }
+  // Returns the size of all memory that it holds, in floats.
+  size_t size() const {
+    size_t sum = 0;
+    for (const Floats& chunk : chunks_) sum += chunk.size();
+    return sum;
+  }
 
  private:
+  void add_chunk(size_t wanted) {
+    constexpr size_t kChunk = size_t{4} << 20;
+    const size_t least = std::max(wanted, kChunk);
+    if (chunks_.empty() && most_ > least) {
+      try {
+        chunks_.emplace_back(most_);
+        return;
+      } catch (const std::bad_alloc&) {
+        // There may be memory for the pieces alone.
+      }
+    }
+    chunks_.emplace_back(least);
+  }
+
   std::vector<Floats> chunks_;
   size_t chunk_ = 0;
-  size_t used_ = 0;
+  size_t used_ = 0;   // of that chunk
+  size_t taken_ = 0;  // of all chunks, without what was left at their ends
+  size_t most_ = 0;   // that was ever taken
 };
 
 // Returns to the arena what was taken during the lifetime of this object.
