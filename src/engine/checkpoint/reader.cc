@@ -99,8 +99,12 @@ Result<std::vector<float>> read_tensor(const TensorFiles& files, const std::stri
     return foreign("tensor " + name + " has shape " + shape_text(view->shape) + "; this model and the rank in " +
                    kAdapterConfigFile + " need " + shape_text(shape));
   }
-  auto values = view->to_float();
-  if (!values.ok()) return foreign("tensor " + name + ": " + values.error().message);
+  auto values = files.read(name);
+  if (values.ok()) return values;
+  if (values.error().code == ErrorCode::kInvalidArgument) {
+    return foreign("tensor " + name + ": " + values.error().message);
+  }
+  if (values.error().code == ErrorCode::kDataLoss) return torn("the checkpoint ends before its tensor " + name);
   return values;
 }
 

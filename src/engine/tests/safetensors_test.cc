@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,6 +36,8 @@ std::vector<float> floats(const TensorFiles& files, const std::string& name) {
   EXPECT_TRUE(view.ok());
   auto values = view->to_float();
   EXPECT_TRUE(values.ok());
+  const auto read = files.read(name);
+  EXPECT_TRUE(read.ok() && *read == *values) << name;
   return *values;
 }
 
@@ -64,6 +67,26 @@ TEST(Safetensors, WrittenThenReadBackBitwise) {
   EXPECT_THAT(floats(**files, "h"), ElementsAre(1.5F, 0x1p-24F, -INFINITY));
   EXPECT_TRUE(floats(**files, "empty").empty());
   EXPECT_FALSE((*files)->find("i")->to_float().ok());
+  EXPECT_FALSE((*files)->read("i").ok());
+}
+
+// Reading the mapping there would be a signal that ends the process, as where the disk fails.
+TEST(Safetensors, BytesThatCannotBeReadThenAnErrorAndNoSignal) {
+  const TempDir dir;
+  const std::vector<float> first(2000, 1.5F);
+  const std::vector<float> second(50'000, 2.5F);
+  const std::vector<NamedTensor> tensors = {{"first", Dtype::kFloat32, {2000}, bytes(first)},
+                                            {"second", Dtype::kFloat32, {50'000}, bytes(second)}};
+  ASSERT_TRUE(write_safetensors(dir / "x.safetensors", tensors).ok());
+  const auto files = TensorFiles::open_file(dir / "x.safetensors");
+  ASSERT_TRUE(files.ok()) << files.error().message;
+  std::filesystem::resize_file(dir / "x.safetensors", 20'000);
+  EXPECT_EQ(floats(**files, "first"), first);
+  const auto cut = (*files)->read("second");
+  ASSERT_FALSE(cut.ok());
+  EXPECT_EQ(cut.error().code, ErrorCode::kDataLoss);
+  EXPECT_THAT(cut.error().message, HasSubstr("shorter"));
+  EXPECT_EQ((*files)->read("third").error().code, ErrorCode::kNotFound);
 }
 
 TEST(Safetensors, UnknownTensorThenNotFoundNamesIt) {

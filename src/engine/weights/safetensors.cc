@@ -44,6 +44,8 @@ constexpr DtypeFacts kDtypes[] = {
 struct Entry {
   const DtypeFacts* facts = nullptr;
   TensorView view;
+  int fd = -1;  // of its file, which is open as long as the mapping lives
+  uint64_t offset = 0;
 };
 
 Error torn(const std::filesystem::path& file, const std::string& what) {
@@ -51,7 +53,21 @@ Error torn(const std::filesystem::path& file, const std::string& what) {
                    "bad_safetensors");
 }
 
-// One read-only mapping of a whole file.
+Status read_at(int fd, uint64_t offset, void* to, size_t size, const std::filesystem::path& file) {
+  auto* at = static_cast<char*>(to);
+  while (size > 0) {
+    const ssize_t got = ::pread(fd, at, size, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return file_error("read", file, errno);
+    if (got == 0) return torn(file, "it has become shorter while it was read");
+    at += got;
+    offset += static_cast<uint64_t>(got);
+    size -= static_cast<size_t>(got);
+  }
+  return {};
+}
+
+// One read-only mapping of a whole file, which stays open.
 class Mapping {
  public:
   static Result<Mapping> open(const std::filesystem::path& file) {
@@ -66,26 +82,30 @@ class Mapping {
     const auto size = regular ? static_cast<size_t>(facts.st_size) : 0;
     void* address = size > 0 ? ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
     const int code = errno;
-    ::close(fd);
+    if (address == MAP_FAILED) ::close(fd);
     if (!regular) return torn(file, "it is not a regular file");
     if (size == 0) return torn(file, "it is empty");
     if (address == MAP_FAILED) return internal_error("cannot map " + file.string() + ": " + std::strerror(code), "io");
-    return Mapping(static_cast<const std::byte*>(address), size);
+    return Mapping(static_cast<const std::byte*>(address), size, fd);
   }
 
-  Mapping(Mapping&& other) noexcept : data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
+  Mapping(Mapping&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(other.size_), fd_(std::exchange(other.fd_, -1)) {}
   Mapping& operator=(Mapping&&) = delete;
   ~Mapping() {
     if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+    if (fd_ >= 0) ::close(fd_);
   }
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  int fd() const { return fd_; }
 
  private:
-  Mapping(const std::byte* data, size_t size) : data_(data), size_(size) {}
+  Mapping(const std::byte* data, size_t size, int fd) : data_(data), size_(size), fd_(fd) {}
 
   const std::byte* data_;
   size_t size_;
+  int fd_;
 };
 
 struct Range {
@@ -175,10 +195,11 @@ class OneFile {
     const std::span<const std::byte> bytes = mapping_.bytes();
     uint64_t header_size = 0;
     if (bytes.size() < sizeof header_size) return torn(file, "it is shorter than its 8-byte length");
-    std::memcpy(&header_size, bytes.data(), sizeof header_size);
+    TUFT_TRY(read_at(mapping_.fd(), 0, &header_size, sizeof header_size, file));
     if (header_size > kHeaderBytesMax) return torn(file, "its header claims more than 100 MiB");
     if (header_size > bytes.size() - sizeof header_size) return torn(file, "its header reaches beyond its end");
-    const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + sizeof header_size, header_size);
+    std::string text(header_size, '\0');
+    TUFT_TRY(read_at(mapping_.fd(), sizeof header_size, text.data(), text.size(), file));
     if (!text.starts_with('{')) return torn(file, "its header does not begin with '{'");
     auto header = parse_json_object(text, "its header");
     if (!header.ok()) return torn(file, header.error().message);
@@ -192,6 +213,8 @@ class OneFile {
       }
       const auto place = entries_.emplace(name, Entry{}).first;
       TUFT_ASSIGN(const Range range, parse_entry(file, place->first, json, data, place->second));
+      place->second.fd = mapping_.fd();
+      place->second.offset = sizeof header_size + header_size + range.begin;
       ranges.push_back(range);
     }
     return check_layout(file, std::move(ranges), data.size());
@@ -232,6 +255,19 @@ class MappedTensors final : public TensorFiles {
                    "unsupported_dtype"};
     }
     return entry.view;
+  }
+  Result<std::vector<float>> read(const std::string& name) const override {
+    TUFT_ASSIGN(TensorView view, find(name));
+    const Entry& entry = *entries_.find(name)->second;
+    if (view.dtype == Dtype::kFloat32) {
+      std::vector<float> values(static_cast<size_t>(view.elements()));
+      TUFT_TRY(read_at(entry.fd, entry.offset, values.data(), view.data.size(), origin_));
+      return values;
+    }
+    std::vector<std::byte> bytes(view.data.size());
+    TUFT_TRY(read_at(entry.fd, entry.offset, bytes.data(), bytes.size(), origin_));
+    view.data = bytes;
+    return view.to_float();
   }
   bool contains(const std::string& name) const override { return entries_.contains(name); }
   std::vector<std::string> names() const override {

@@ -38,6 +38,10 @@ class TensorFiles {
 
   // Returns kNotFound with the tensor and the directory.
   virtual Result<TensorView> find(const std::string& name) const = 0;
+  // Returns all values of a tensor as f32, as find() and to_float() do, but reads them from the file. Where the disk
+  // fails, or somebody cuts the file, reading the mapping is a signal that ends the process; here it is an error:
+  // kInternal "io", or kDataLoss if the file has become shorter.
+  virtual Result<std::vector<float>> read(const std::string& name) const = 0;
   virtual bool contains(const std::string& name) const = 0;
   virtual std::vector<std::string> names() const = 0;  // sorted
   // Returns the file's __metadata__; empty for a model of several files.
