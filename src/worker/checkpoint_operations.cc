@@ -124,6 +124,7 @@ class AddSampler final : public MethodOperation<rpc::AddSampler> {
             {"hf_model.add_adapter", "lora.load.begin", "lora.loaded", "lora.load.failed", /*life_cycle=*/true},
             std::move(call)) {}
 
+  bool loads() const override { return true; }
   void run_file() override {
     const telemetry::ContextScope scope(span().context());
     state_ = place_->read(*model_, false);

@@ -112,9 +112,11 @@ void EngineLoop::post_sample(Ticket ticket, engine::SampleRequest request, engin
   }
 }
 
-void EngineLoop::cancel_sample(Ticket ticket) {
+// A cancel for which there is no memory is dropped: the sample goes on to its end, and nobody reads it.
+void EngineLoop::cancel_sample(Ticket ticket) try {
   InboxItem item(CancelSample{ticket});
   (void)inbox_.push(item);
+} catch (const std::bad_alloc&) {
 }
 
 int EngineLoop::rank_of(const engine::AdapterId& adapter) const {
@@ -133,14 +135,6 @@ bool EngineLoop::run_engine_step() {
   resume_queues();
   if (idle() && inbox_.empty()) return false;
   return run_once(false);
-}
-
-bool EngineLoop::run_file_step() {
-  auto job = files_.try_pop();
-  if (!job) job = transfers_.try_pop();
-  if (!job) return false;
-  run_file(std::move(*job));
-  return true;
 }
 
 bool EngineLoop::idle() const {
@@ -188,16 +182,6 @@ void EngineLoop::accept(InboxItem item) {
     accept(std::move(*page));
   } else {
     accept(std::move(std::get<FileDone>(item)));
-  }
-}
-
-void EngineLoop::accept(FileDone done) {
-  AdapterQueue& queue = queues_.find(done.queue)->second;
-  try {
-    add_turn(queue, std::move(done.queue));
-  } catch (const std::bad_alloc&) {
-    queue.has_turn = false;
-    lacked_memory_ = true;
   }
 }
 
@@ -388,47 +372,19 @@ void EngineLoop::advance_queue(const std::string& name) {
   const auto at = queues_.find(name);
   AdapterQueue& queue = at->second;
   Operation& operation = *queue.operations.front();
+  const bool was_read = queue.begun && operation.loads();
   const auto progress = advance(operation);
   queue.begun = progress.ok() && *progress != Operation::Progress::kDone;
-  if (progress.ok() && *progress == Operation::Progress::kStepping) return;
-  if (progress.ok() && *progress == Operation::Progress::kFile) {
-    // Each queue has at most one entry, and there are at most operations_max queues: only memory can be lacking.
-    const Status sent = without_exceptions([&]() -> Status {
-      auto& jobs = options_.bucket == nullptr ? files_ : transfers_;
-      if (jobs.try_push(operation.tenant(), {name, &operation, nullptr})) return {};
-      return out_of_memory();
-    });
-    if (sent.ok()) return;
-    operation.fail(sent.error());
-    queue.begun = false;
-  }
-  queue.operations.pop_front();
-  queue.has_turn = false;
+  const bool goes_on = queue.begun && (*progress == Operation::Progress::kStepping || send_to_files(at));
+  if (!goes_on) end_first(at);
+  if (was_read) load_ended();
+}
+
+void EngineLoop::end_first(Queues::iterator at) {
+  at->second.operations.pop_front();
+  at->second.has_turn = false;
   inbox_.answered(1);
   proceed(at);
-}
-
-void EngineLoop::run_files(TurnQueue<FileJob>& jobs) {
-  while (auto job = jobs.pop()) {
-    if (!skip_files_) run_file(std::move(*job));
-  }
-}
-
-void EngineLoop::run_file(FileJob job) {
-  if (job.page != nullptr) {
-    job.page->run();
-    InboxItem item(std::move(job.page));
-    (void)inbox_.push(item);
-    return;
-  }
-  Operation& operation = *job.operation;
-  const auto done = without_exceptions([&]() -> Result<Operation::Progress> {
-    operation.run_file();
-    return Operation::Progress::kDone;
-  });
-  if (!done.ok()) operation.file_failed(done.error());
-  InboxItem item(FileDone{std::move(job.queue)});
-  (void)inbox_.push(item);
 }
 
 void EngineLoop::update_gauges() {

@@ -100,11 +100,8 @@ class EngineLoop {
   bool run_once(bool waits);
   bool idle() const;
   void resume_queues();
-  void run_files(TurnQueue<FileJob>& jobs);
-  void run_file(FileJob job);
   void accept(InboxItem item);
   void accept(std::unique_ptr<Operation> operation);
-  void accept(FileDone done);
   void accept(std::unique_ptr<PageJob> job);
   void enqueue(std::unique_ptr<Operation>& operation);
   void proceed(Queues::iterator at);
@@ -114,6 +111,7 @@ class EngineLoop {
   bool may_take_turn() const;
   void add_turn(const AdapterQueue& queue, std::string name);
   void advance_queue(const std::string& name);
+  void end_first(Queues::iterator at);
   void fail_waiting(AdapterQueue& queue, const Error& error);
   void run_training_piece();
   void run_steps();
@@ -121,6 +119,13 @@ class EngineLoop {
   Result<Operation::Progress> advance(Operation& operation);
   void update_gauges();
   void run_piece();
+
+  // Files: engine_loop_files.cc.
+  bool send_to_files(Queues::iterator at);
+  void load_ended();
+  void accept(FileDone done);
+  void run_files(TurnQueue<FileJob>& jobs);
+  void run_file(FileJob job);
 
   engine::Engine& engine_;
   TracedTraining training_;
@@ -140,6 +145,10 @@ class EngineLoop {
   // hundreds of creations of one do not delay the step of another.
   FairQueue<std::string, std::string> turns_{1};
   std::deque<std::string> stepped_;  // queues whose step was made and is not answered yet
+  // An operation that loads an adapter holds it from the time at which it is read until the engine takes it, which may
+  // be after a pass of minutes. So few do at a time.
+  int loads_ = 0;
+  FairQueue<std::string, std::string> loads_waiting_{1};  // queues of the others, by tenant
   struct {
     int count = 0;
     Nanos time = 0;

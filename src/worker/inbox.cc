@@ -1,5 +1,7 @@
 #include "worker/inbox.h"
 
+#include <new>
+#include <thread>
 #include <utility>
 
 namespace tuft::worker {
@@ -24,6 +26,17 @@ std::optional<Error> Inbox::push(InboxItem& item) {
   }
   arrived_.notify_one();
   return std::nullopt;
+}
+
+void Inbox::deliver(InboxItem item) {
+  for (bool has_arrived = false; !has_arrived;) {
+    try {
+      (void)push(item);
+      has_arrived = true;
+    } catch (const std::bad_alloc&) {
+      std::this_thread::yield();
+    }
+  }
 }
 
 void Inbox::take(std::deque<InboxItem>& items, bool wait) {

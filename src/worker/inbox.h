@@ -34,8 +34,11 @@ class Inbox {
   // `calls_max`: calls without an answer; more are refused with kResourceExhausted "worker_queue_full".
   explicit Inbox(size_t calls_max) : calls_max_(calls_max) {}
 
-  // Moves the item into the inbox, or returns the refusal. Each call needs one answered().
+  // Moves the item into the inbox, or returns the refusal. Each call needs one answered(). If it throws std::bad_alloc,
+  // the item is unchanged.
   std::optional<Error> push(InboxItem& item);
+  // The same for an item that is no call and must arrive: waits while there is no memory for it.
+  void deliver(InboxItem item);
   // Moves all items into `items`, which is empty. `wait`: blocks until there is one or the inbox is closed. Needs no
   // memory.
   void take(std::deque<InboxItem>& items, bool wait);

@@ -109,6 +109,8 @@ class Operation {
   virtual bool ends_queue() const { return false; }
   // Returns whether its adapter must be in the engine's memory and not in a page.
   virtual bool needs_adapter() const { return true; }
+  // Returns whether run_file() reads an adapter for which no room was made in the engine yet.
+  virtual bool loads() const { return false; }
   // Returns the trace context of the call.
   virtual telemetry::SpanContext cause() const { return {}; }
   // Returns the tenant whose turn at the file thread it takes.

@@ -1,12 +1,22 @@
 #include "worker/sample_requests.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 #include <vector>
 
 #include "worker/without_exceptions.h"
 
 namespace tuft::worker {
+namespace {
+
+Error cancelled_while_held() noexcept try {
+  return {ErrorCode::kCancelled, "the sample request was cancelled", "cancelled"};
+} catch (const std::bad_alloc&) {
+  return {ErrorCode::kCancelled, "cancelled", "cancelled"};  // short enough to need no memory
+}
+
+}  // namespace
 
 void SampleRequests::add(NewSample sample) {
   auto held = without_exceptions([&] { return hold(sample); });
@@ -75,7 +85,7 @@ void SampleRequests::cancel(Ticket ticket) {
     samples.erase(held);
     if (samples.empty()) held_.erase(adapter);
     answered_(1);
-    return sample.done(Error{ErrorCode::kCancelled, "the sample request was cancelled", "cancelled"});
+    return sample.done(cancelled_while_held());
   }
 }
 

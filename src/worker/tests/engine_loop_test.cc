@@ -1,13 +1,10 @@
-// Tests of the engine loop with operations of our own: queues that wait for pages, turns at the file thread, and what
+// Tests of the engine loop with operations of our own: queues that wait for pages, turns at the engine, and what
 // happens if memory runs out.
 #include "worker/engine_loop.h"
 
-#include <chrono>
 #include <filesystem>
-#include <functional>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <string>
 #include <utility>
@@ -16,134 +13,13 @@
 #include <gtest/gtest.h>
 
 #include "base/testing/failing_allocations.h"
-#include "base/testing/temp_dir.h"
-#include "engine/tests/fake_engine.h"
 #include "telemetry/testing/recorded_metrics.h"
+#include "worker/tests/engine_loop_fixture.h"
 
 namespace tuft::worker {
 namespace {
 
-using engine::testing::FakeEngine;
 using telemetry::testing::RecordedMetrics;
-
-// What an operation does and how it ended.
-struct Script {
-  std::string queue;
-  std::string tenant = {};
-  bool needs_adapter = false;
-  bool ends_queue = false;
-  std::function<void(EngineContext&)> run = {};
-  std::function<void()> file = {};  // empty: it uses no file
-};
-
-class Scripted final : public Operation {
- public:
-  Scripted(Script script, std::promise<Status> ended) : script_(std::move(script)), ended_(std::move(ended)) {}
-
-  const std::string& queue() const override { return script_.queue; }
-  std::string tenant() const override { return script_.tenant; }
-  bool needs_adapter() const override { return script_.needs_adapter; }
-  bool ends_queue() const override { return script_.ends_queue; }
-  Progress advance(EngineContext& context) override {
-    if (script_.run) std::exchange(script_.run, {})(context);
-    if (script_.file && !file_done_) {
-      file_done_ = true;
-      return Progress::kFile;
-    }
-    ended_.set_value(status_);
-    return Progress::kDone;
-  }
-  void run_file() override { script_.file(); }
-  void file_failed(const Error& error) override { status_ = error; }
-  void fail(const Error& error) override { ended_.set_value(copy_of(error)); }
-
- private:
-  Script script_;
-  std::promise<Status> ended_;
-  bool file_done_ = false;
-  Status status_;
-};
-
-class EngineLoopTest : public ::testing::Test {
- protected:
-  void start(int64_t adapter_bytes = 0, bool threads = true) {
-    EngineLoopOptions options;
-    options.threads = threads;
-    options.base_model = "m";
-    options.pager = {adapter_bytes, directory_ / "pages", 0, threads ? 0 : adapter_bytes};
-    options.sampler.tokens_max = 64;
-    options.trainer.tokens_max = 64;
-    const Clock& clock = threads ? system_clock() : clock_;
-    loop_ = std::make_unique<EngineLoop>(engine_, options, engine::TokenBytes{}, clock);
-  }
-  // Runs the engine thread's steps until there are none.
-  void run_engine() {
-    while (loop_->run_engine_step()) {
-    }
-  }
-  std::future<Status> post(Script script) {
-    std::promise<Status> ended;
-    auto future = ended.get_future();
-    loop_->post(std::make_unique<Scripted>(std::move(script), std::move(ended)));
-    return future;
-  }
-  std::future<Status> sample() { return post_sample({}, 4); }
-  // Of a sampler of create_sampler(), in a loop without threads.
-  std::future<Status> sample_from(const std::string& sampler, const std::string& tenant, int tokens = 4) {
-    engine::SampleRequest request;
-    request.adapter = engine::AdapterId(sampler);
-    request.scope = tenant;
-    return post_sample(std::move(request), tokens);
-  }
-  std::future<Status> post_sample(engine::SampleRequest request, int tokens) {
-    const std::string sampler = request.adapter ? request.adapter->str() : "";
-    request.prompt = {1, 2, 3};
-    request.params.max_tokens = tokens;
-    auto ended = std::make_shared<std::promise<Status>>();
-    auto future = ended->get_future();
-    loop_->post_sample(loop_->next_ticket(), std::move(request),
-                       [this, ended, sampler](const Result<engine::SampleResult>& result) {
-                         if (!sampler.empty()) samples_ended_.push_back(sampler);
-                         ended->set_value(result.ok() ? Status() : Status(copy_of(result.error())));
-                       });
-    return future;
-  }
-  static bool is_ready(const std::future<Status>& future) {
-    return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-  }
-  // Runs the steps of both threads until there are none. Expects that the samples have succeeded then.
-  void expect_all_end(std::vector<std::future<Status>>& samples) {
-    while (loop_->run_engine_step() || loop_->run_file_step()) {
-    }
-    for (auto& sample : samples) {
-      ASSERT_TRUE(is_ready(sample));
-      EXPECT_TRUE(sample.get().ok());
-    }
-  }
-  void create(const std::string& adapter) {
-    const auto run = [adapter](EngineContext& context) {
-      EXPECT_TRUE(context.adapters.create(engine::AdapterId(adapter), {}, AdapterKind::kTraining, "").ok());
-    };
-    EXPECT_TRUE(post({.queue = adapter, .run = run}).get().ok());
-  }
-  // In a loop without threads. In the fake engine a sampler takes 20 bytes.
-  void create_sampler(const std::string& name, const std::string& tenant) {
-    const auto run = [name, tenant](EngineContext& context) {
-      EXPECT_TRUE(context.adapters.create(engine::AdapterId(name), {}, AdapterKind::kSampler, tenant).ok()) << name;
-    };
-    auto created = post({.queue = "create", .run = run});
-    while (loop_->run_engine_step() || loop_->run_file_step()) {
-    }
-    EXPECT_TRUE(created.get().ok());
-  }
-
-  std::promise<void> go_on_;
-  FakeClock clock_;                         // of a loop without threads
-  std::vector<std::string> samples_ended_;  // the samplers of sample_from()
-  FakeEngine engine_;
-  TempDir directory_;
-  std::unique_ptr<EngineLoop> loop_;
-};
 
 // The adapter's page is lost while an operation that ends its queue has its turn.
 TEST_F(EngineLoopTest, APageIsLostThenAQueueWithItsTurnGoesOn) {
@@ -171,34 +47,6 @@ TEST_F(EngineLoopTest, APageIsLostThenAQueueWithItsTurnGoesOn) {
   EXPECT_FALSE(needs.get().ok());
   EXPECT_TRUE(ends.get().ok());
   for (auto* other : {&held, &behind, &block}) EXPECT_TRUE(other->get().ok());
-}
-
-TEST_F(EngineLoopTest, TenantsTakeTurnsAtTheFiles) {
-  start();
-  const std::shared_future<void> go_on = go_on_.get_future().share();
-  std::vector<std::future<Status>> all;
-  std::promise<void> begun;
-  all.push_back(post({.queue = "held", .tenant = "heavy", .file = [go_on, &begun] {
-                        begun.set_value();
-                        go_on.wait();
-                      }}));
-  begun.get_future().wait();
-  std::mutex mutex;
-  std::string order;
-  const auto use_file = [&](const std::string& queue, const std::string& tenant) {
-    all.push_back(post({.queue = queue, .tenant = tenant, .file = [&, tenant] {
-                          const std::lock_guard lock(mutex);
-                          order += tenant.front();
-                        }}));
-  };
-  for (int i = 0; i < 50; ++i) use_file("load " + std::to_string(i), "heavy");
-  for (int i = 0; i < 2; ++i) use_file("save " + std::to_string(i), "light");
-  // All of them are with the file thread when this has run.
-  EXPECT_TRUE(post({.queue = "last"}).get().ok());
-  go_on_.set_value();
-  for (auto& one : all) EXPECT_TRUE(one.get().ok());
-  EXPECT_EQ(order.substr(0, 4), "hlhl");
-  EXPECT_EQ(order.size(), 52U);
 }
 
 TEST_F(EngineLoopTest, TenantsTakeTurnsAtTheEngine) {
@@ -272,9 +120,9 @@ TEST_F(EngineLoopTest, TooMuchWaitsForItsPageThenNewAdaptersAreRefused) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
   EXPECT_EQ(refused.error().reason, "adapter_memory_bytes");
-  EXPECT_EQ(metrics.counter("tuft.scheduler.admission.rejections",
-                            {{"base_model", "m"}, {"reason", "adapter_memory_bytes"}}),
-            1);
+  EXPECT_EQ(
+      metrics.counter("tuft.scheduler.admission.rejections", {{"base_model", "m"}, {"reason", "adapter_memory_bytes"}}),
+      1);
   EXPECT_EQ(metrics.gauge("tuft.lora.page.pending", {{"base_model", "m"}}), 60);
   EXPECT_TRUE(loop_->run_file_step());
   run_engine();
@@ -384,19 +232,34 @@ TEST_F(EngineLoopTest, AnAdapterIsRemovedBeforeItsPageIsWrittenThenItIsNotWritte
   EXPECT_TRUE(loop_->run_file_step());
   run_engine();
   EXPECT_FALSE(std::filesystem::exists(directory_ / "pages"));
-  EXPECT_EQ(metrics.count("tuft.lora.page.duration",
-                          {{"base_model", "m"}, {"direction", "out"}, {"result", "dropped"}}),
-            1U);
+  EXPECT_EQ(
+      metrics.count("tuft.lora.page.duration", {{"base_model", "m"}, {"direction", "out"}, {"result", "dropped"}}), 1U);
   EXPECT_EQ(metrics.gauge("tuft.lora.page.pending", {{"base_model", "m"}}), 0);
 }
 
-TEST_F(EngineLoopTest, MemoryRunsOutInAFileThenOnlyThatOperationFails) {
-  start();
-  const auto failed = post({.queue = "a", .file = [] { throw std::bad_alloc(); }}).get();
-  ASSERT_FALSE(failed.ok());
-  EXPECT_EQ(failed.error().reason, "out_of_memory");
-  EXPECT_FALSE(is_user_error(failed.error().code));
-  EXPECT_TRUE(post({.queue = "a", .file = [] {}}).get().ok());
+TEST_F(EngineLoopTest, MemoryRunsOutWhenAHeldSampleIsCancelledThenItEndsAllTheSame) {
+  start(20, false);  // room for one
+  create_sampler("v", "light");
+  create_sampler("g", "heavy");  // "v" is in its page now
+  samples_ended_.reserve(2);
+  const auto hold_and_cancel = [&](const std::string& sampler, int64_t allocation) {
+    auto held = sample_from(sampler, "light");
+    const EngineLoop::Ticket ticket = loop_->next_ticket() - 1;
+    EXPECT_TRUE(loop_->run_engine_step());
+    EXPECT_FALSE(is_ready(held)) << "its adapter is in its page";
+    FailingAllocations::start(allocation);
+    loop_->cancel_sample(ticket);
+    run_engine();
+    EXPECT_TRUE(FailingAllocations::stop());
+    while (loop_->run_engine_step() || loop_->run_file_step()) {
+    }
+    EXPECT_TRUE(is_ready(held));
+    return held.get();
+  };
+  EXPECT_TRUE(hold_and_cancel("v", 0).ok()) << "nobody heard of the cancel";
+  const Status cancelled = hold_and_cancel("g", 1);
+  ASSERT_FALSE(cancelled.ok());
+  EXPECT_EQ(cancelled.error().code, ErrorCode::kCancelled);
 }
 
 TEST_F(EngineLoopTest, MemoryRunsOutInAStepThenItsSamplesFail) {

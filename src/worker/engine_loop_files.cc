@@ -1,0 +1,88 @@
+// The part of EngineLoop that gives work to the threads for files and takes it back.
+#include <new>
+#include <string>
+#include <utility>
+
+#include "worker/engine_loop.h"
+#include "worker/without_exceptions.h"
+
+namespace tuft::worker {
+namespace {
+
+// Adapters that are read, or were read and wait for the engine, at a time.
+constexpr int kLoadsMax = 8;
+
+}  // namespace
+
+// Gives the first operation to a thread for files, or lets it wait until fewer adapters are loaded. Returns false if it
+// failed, for a lack of memory.
+bool EngineLoop::send_to_files(Queues::iterator at) {
+  Operation& operation = *at->second.operations.front();
+  const bool loads = operation.loads();
+  const bool waits = loads && loads_ == kLoadsMax;
+  // Each queue has at most one entry, and there are at most operations_max queues: only memory can be lacking.
+  const Status sent = without_exceptions([&]() -> Status {
+    auto& jobs = options_.bucket == nullptr ? files_ : transfers_;
+    if (waits) {
+      loads_waiting_.push(operation.tenant(), 1, std::string(at->first));
+    } else if (!jobs.try_push(operation.tenant(), {at->first, &operation, nullptr})) {
+      return out_of_memory();
+    }
+    return {};
+  });
+  if (sent.ok()) {
+    if (loads && !waits) ++loads_;
+    return true;
+  }
+  operation.fail(sent.error());
+  at->second.begun = false;
+  return false;
+}
+
+void EngineLoop::load_ended() {
+  --loads_;
+  while (loads_ < kLoadsMax && !loads_waiting_.empty()) {
+    const auto at = queues_.find(loads_waiting_.pop());
+    if (!send_to_files(at)) end_first(at);
+  }
+}
+
+void EngineLoop::accept(FileDone done) {
+  AdapterQueue& queue = queues_.find(done.queue)->second;
+  try {
+    add_turn(queue, std::move(done.queue));
+  } catch (const std::bad_alloc&) {
+    queue.has_turn = false;
+    lacked_memory_ = true;
+  }
+}
+
+void EngineLoop::run_files(TurnQueue<FileJob>& jobs) {
+  while (auto job = jobs.pop()) {
+    if (!skip_files_) run_file(std::move(*job));
+  }
+}
+
+void EngineLoop::run_file(FileJob job) {
+  if (job.page != nullptr) {
+    job.page->run();
+    return inbox_.deliver(std::move(job.page));
+  }
+  Operation& operation = *job.operation;
+  const auto done = without_exceptions([&]() -> Result<Operation::Progress> {
+    operation.run_file();
+    return Operation::Progress::kDone;
+  });
+  if (!done.ok()) operation.file_failed(done.error());
+  inbox_.deliver(FileDone{std::move(job.queue)});
+}
+
+bool EngineLoop::run_file_step() {
+  auto job = files_.try_pop();
+  if (!job) job = transfers_.try_pop();
+  if (!job) return false;
+  run_file(std::move(*job));
+  return true;
+}
+
+}  // namespace tuft::worker

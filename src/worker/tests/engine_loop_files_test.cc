@@ -1,0 +1,104 @@
+// Tests of the threads for files of the engine loop: turns, what is in memory at a time, and a lack of memory.
+#include <algorithm>
+#include <future>
+#include <mutex>
+#include <new>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/testing/failing_allocations.h"
+#include "worker/tests/engine_loop_fixture.h"
+
+namespace tuft::worker {
+namespace {
+
+TEST_F(EngineLoopTest, TenantsTakeTurnsAtTheFiles) {
+  start();
+  const std::shared_future<void> go_on = go_on_.get_future().share();
+  std::vector<std::future<Status>> all;
+  std::promise<void> begun;
+  all.push_back(post({.queue = "held", .tenant = "heavy", .file = [go_on, &begun] {
+                        begun.set_value();
+                        go_on.wait();
+                      }}));
+  begun.get_future().wait();
+  std::mutex mutex;
+  std::string order;
+  const auto use_file = [&](const std::string& queue, const std::string& tenant) {
+    all.push_back(post({.queue = queue, .tenant = tenant, .file = [&, tenant] {
+                          const std::lock_guard lock(mutex);
+                          order += tenant.front();
+                        }}));
+  };
+  for (int i = 0; i < 50; ++i) use_file("load " + std::to_string(i), "heavy");
+  for (int i = 0; i < 2; ++i) use_file("save " + std::to_string(i), "light");
+  // All of them are with the file thread when this has run.
+  EXPECT_TRUE(post({.queue = "last"}).get().ok());
+  go_on_.set_value();
+  for (auto& one : all) EXPECT_TRUE(one.get().ok());
+  EXPECT_EQ(order.substr(0, 4), "hlhl");
+  EXPECT_EQ(order.size(), 52U);
+}
+
+TEST_F(EngineLoopTest, ManyAdaptersAreLoadedThenFewAreInMemoryBeforeTheEngineTakesThem) {
+  start(0, false);
+  int read = 0;  // and not taken
+  int most = 0;
+  std::string order;
+  std::vector<std::future<Status>> all;
+  const auto load = [&](const std::string& queue, const std::string& tenant) {
+    all.push_back(post({.queue = queue,
+                        .tenant = tenant,
+                        .file = [&] { most = std::max(most, ++read); },
+                        .loads = true,
+                        .taken =
+                            [&, tenant] {
+                              --read;
+                              order += tenant.front();
+                            }}));
+  };
+  // The engine thread is in a pass of minutes, and the file thread does all that it may.
+  const auto run_round = [&] {
+    while (loop_->run_file_step()) {
+    }
+    run_engine();
+  };
+  for (int i = 0; i < 50; ++i) load("load " + std::to_string(i), "heavy");
+  run_engine();
+  load("another load", "light");
+  auto save = post({.queue = "save", .tenant = "heavy", .file = [] {}});
+  run_engine();
+  run_round();
+  ASSERT_TRUE(is_ready(save)) << "only what loads waits";
+  EXPECT_TRUE(save.get().ok());
+  for (int i = 0; i < 10; ++i) run_round();
+  for (auto& one : all) {
+    ASSERT_TRUE(is_ready(one));
+    EXPECT_TRUE(one.get().ok());
+  }
+  EXPECT_EQ(most, 8);
+  EXPECT_LE(order.find('l'), 10U) << "users take turns";
+  EXPECT_EQ(order.size(), 51U);
+}
+
+TEST_F(EngineLoopTest, MemoryRunsOutInAFileThenOnlyThatOperationFails) {
+  start();
+  const auto failed = post({.queue = "a", .file = [] { throw std::bad_alloc(); }}).get();
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.error().reason, "out_of_memory");
+  EXPECT_FALSE(is_user_error(failed.error().code));
+  EXPECT_TRUE(post({.queue = "a", .file = [] {}}).get().ok());
+}
+
+TEST_F(EngineLoopTest, MemoryRunsOutAfterAFileThenTheEngineLearnsOfItsEndAllTheSame) {
+  start();
+  for (int i = 0; i < 4; ++i) {
+    // The next allocation of the file thread is that of its message.
+    EXPECT_TRUE(post({.queue = "a", .file = [] { FailingAllocations::start(0); }}).get().ok());
+  }
+}
+
+}  // namespace
+}  // namespace tuft::worker
