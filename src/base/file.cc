@@ -87,6 +87,19 @@ Result<std::string> read_file(const std::filesystem::path& path, size_t size_byt
   }
 }
 
+ssize_t read_at(int descriptor, uint64_t position, void* out, size_t size) {
+  size_t done = 0;
+  while (done < size) {
+    const ssize_t got =
+        ::pread(descriptor, static_cast<char*>(out) + done, size - done, static_cast<off_t>(position + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return -1;
+    if (got == 0) break;
+    done += static_cast<size_t>(got);
+  }
+  return static_cast<ssize_t>(done);
+}
+
 Status write_file_atomically(const std::filesystem::path& path, std::string_view content) {
   const std::filesystem::path temporary =
       path.string() + kTemporaryMark + std::to_string(::getpid()) + "." + random_uuid();

@@ -1,10 +1,13 @@
-// Reads and writes whole files. Paths must be validated: names from clients are checked in
+// Reads and writes files. Paths must be validated: names from clients are checked in
 // control/types/checkpoint_path.h.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <sys/types.h>
 
 #include "base/result.h"
 
@@ -17,6 +20,10 @@ Error file_error(std::string_view what, const std::filesystem::path& path, int c
 
 // Returns the content. Errors: kNotFound, kPayloadTooLarge above `size_bytes_max`, kInternal.
 Result<std::string> read_file(const std::filesystem::path& path, size_t size_bytes_max);
+
+// Reads `size` bytes at `position` of an open file. Returns the number of bytes read, which is smaller than `size` only
+// where the file ends; -1 with errno if the system call failed. Needs no memory.
+ssize_t read_at(int descriptor, uint64_t position, void* out, size_t size);
 
 // Writes a temporary file, syncs it and renames it to `path`, so that readers see the old or the new content. A process
 // that is killed meanwhile leaves "<path>.tmp-<its id>.<random>".

@@ -46,16 +46,7 @@ void DiskFile::close() {
 }
 
 bool DiskFile::read_at(uint64_t position, void* out, size_t size) const {
-  auto* at = static_cast<char*>(out);
-  while (size > 0) {
-    const ssize_t got = ::pread(descriptor_, at, size, static_cast<off_t>(position));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    at += got;
-    position += static_cast<uint64_t>(got);
-    size -= static_cast<size_t>(got);
-  }
-  return true;
+  return tuft::read_at(descriptor_, position, out, size) == static_cast<ssize_t>(size);
 }
 
 Status DiskFile::append(std::string_view bytes) const {

@@ -10,6 +10,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include "base/file.h"
+
 namespace tuft::worker {
 namespace {
 
@@ -65,17 +67,11 @@ Status write_all(int file, const std::vector<float>& values) {
 }
 
 Status read_all(int file, int64_t& offset, std::vector<float>& values) {
-  auto* at = reinterpret_cast<char*>(values.data());
-  size_t left = values.size() * sizeof(float);
-  while (left > 0) {
-    const ssize_t count = ::pread(file, at, left, offset);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return failed("read");
-    if (count == 0) return data_loss("the page file of an adapter is too short", "adapter_page_lost");
-    at += count;
-    offset += count;
-    left -= static_cast<size_t>(count);
-  }
+  const auto size = static_cast<ssize_t>(values.size() * sizeof(float));
+  const ssize_t got = read_at(file, static_cast<uint64_t>(offset), values.data(), static_cast<size_t>(size));
+  if (got < 0) return failed("read");
+  if (got < size) return data_loss("the page file of an adapter is too short", "adapter_page_lost");
+  offset += size;
   return {};
 }
 

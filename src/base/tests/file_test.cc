@@ -2,7 +2,9 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <fcntl.h>
 #include <iterator>
+#include <string_view>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +23,21 @@ TEST(File, AtomicWriteReplacesTheContentAndLeavesNothingBeside) {
   ASSERT_TRUE(write_file_atomically(path, "two").ok());
   EXPECT_EQ(*read_file(path, 100), "two");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 1);
+}
+
+TEST(File, AReadBeyondTheEndReturnsWhatIsThere) {
+  const TempDir directory;
+  ASSERT_TRUE(write_file_atomically(directory / "a", "012345").ok());
+  const int descriptor = ::open((directory / "a").c_str(), O_RDONLY);
+  char out[4] = {};
+  EXPECT_EQ(read_at(descriptor, 1, out, sizeof out), 4);
+  EXPECT_EQ(std::string_view(out, 4), "1234");
+  EXPECT_EQ(read_at(descriptor, 4, out, sizeof out), 2);
+  EXPECT_EQ(std::string_view(out, 2), "45");
+  EXPECT_EQ(read_at(descriptor, 6, out, sizeof out), 0);
+  ::close(descriptor);
+  EXPECT_EQ(read_at(descriptor, 0, out, sizeof out), -1);
+  EXPECT_EQ(errno, EBADF);
 }
 
 TEST(File, AFullDiskHasAReasonOfItsOwn) {

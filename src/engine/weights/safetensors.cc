@@ -53,17 +53,10 @@ Error torn(const std::filesystem::path& file, const std::string& what) {
                    "bad_safetensors");
 }
 
-Status read_at(int fd, uint64_t offset, void* to, size_t size, const std::filesystem::path& file) {
-  auto* at = static_cast<char*>(to);
-  while (size > 0) {
-    const ssize_t got = ::pread(fd, at, size, static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return file_error("read", file, errno);
-    if (got == 0) return torn(file, "it has become shorter while it was read");
-    at += got;
-    offset += static_cast<uint64_t>(got);
-    size -= static_cast<size_t>(got);
-  }
+Status read_all(int fd, uint64_t offset, void* to, size_t size, const std::filesystem::path& file) {
+  const ssize_t got = read_at(fd, offset, to, size);
+  if (got < 0) return file_error("read", file, errno);
+  if (got < static_cast<ssize_t>(size)) return torn(file, "it has become shorter while it was read");
   return {};
 }
 
@@ -195,11 +188,11 @@ class OneFile {
     const std::span<const std::byte> bytes = mapping_.bytes();
     uint64_t header_size = 0;
     if (bytes.size() < sizeof header_size) return torn(file, "it is shorter than its 8-byte length");
-    TUFT_TRY(read_at(mapping_.fd(), 0, &header_size, sizeof header_size, file));
+    TUFT_TRY(read_all(mapping_.fd(), 0, &header_size, sizeof header_size, file));
     if (header_size > kHeaderBytesMax) return torn(file, "its header claims more than 100 MiB");
     if (header_size > bytes.size() - sizeof header_size) return torn(file, "its header reaches beyond its end");
     std::string text(header_size, '\0');
-    TUFT_TRY(read_at(mapping_.fd(), sizeof header_size, text.data(), text.size(), file));
+    TUFT_TRY(read_all(mapping_.fd(), sizeof header_size, text.data(), text.size(), file));
     if (!text.starts_with('{')) return torn(file, "its header does not begin with '{'");
     auto header = parse_json_object(text, "its header");
     if (!header.ok()) return torn(file, header.error().message);
@@ -261,11 +254,11 @@ class MappedTensors final : public TensorFiles {
     const Entry& entry = *entries_.find(name)->second;
     if (view.dtype == Dtype::kFloat32) {
       std::vector<float> values(static_cast<size_t>(view.elements()));
-      TUFT_TRY(read_at(entry.fd, entry.offset, values.data(), view.data.size(), origin_));
+      TUFT_TRY(read_all(entry.fd, entry.offset, values.data(), view.data.size(), origin_));
       return values;
     }
     std::vector<std::byte> bytes(view.data.size());
-    TUFT_TRY(read_at(entry.fd, entry.offset, bytes.data(), bytes.size(), origin_));
+    TUFT_TRY(read_all(entry.fd, entry.offset, bytes.data(), bytes.size(), origin_));
     view.data = bytes;
     return view.to_float();
   }
