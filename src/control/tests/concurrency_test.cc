@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/testing/temp_dir.h"
+#include "control/tests/fake_model_config.h"
 #include "control/tests/plane.h"
 
 namespace tuft::control {
@@ -133,16 +134,8 @@ class GatedClock final : public Clock {
 class EqualCreations : public ::testing::Test {
  protected:
   EqualCreations() {
-    config::ServerConfig server;
-    server.checkpoint_dir = directory_.path();
-    server.authorized_users = {{"tml-alice", "alice"}};
+    config::ServerConfig server = fake_model_config(directory_.path(), "m");
     server.limits.futures_per_user_max = 1;
-    config::ModelConfig spec;
-    spec.model_name = "m";
-    spec.model_path = "/models/fake";
-    spec.max_model_len = 16;
-    spec.max_lora_rank = 16;
-    server.supported_models = {spec};
     plane_ = ControlPlane::create(server, {&fake_}, clock_);
     fake_.start();
     session_ = plane_->create_session(alice_, {}).value();

@@ -18,6 +18,7 @@
 #include "base/testing/temp_dir.h"
 #include "control/control_plane.h"
 #include "control/tests/fake_actor.h"
+#include "control/tests/fake_model_config.h"
 #include "control/tests/stepped_store.h"
 #include "control/tests/users.h"
 
@@ -32,14 +33,7 @@ constexpr int kWindow = 3;  // numbers that a client sends ahead of the first on
 class Scene {
  public:
   Scene(Interleaving& order, const std::filesystem::path& directory) : order_(order) {
-    config_.checkpoint_dir = directory;
-    config_.authorized_users = {{"tml-alice", "alice"}};
-    config::ModelConfig spec;
-    spec.model_name = "m";
-    spec.model_path = "/models/fake";
-    spec.max_model_len = 16;
-    spec.max_lora_rank = 16;
-    config_.supported_models = {spec};
+    config_ = fake_model_config(directory, "m");
     config_.persistence.mode = config::PersistenceMode::kFile;
     boot();
     const auto session = plane_->create_session(kAlice, {});

@@ -5,6 +5,7 @@
 
 #include "bucket/bucket.h"
 #include "control/checkpoints/bucket_storage.h"
+#include "control/tests/fake_model_config.h"
 
 namespace tuft::control {
 namespace {
@@ -20,14 +21,7 @@ RequestId request_of(const Result<Submitted>& submitted) {
 }  // namespace
 
 PlaneTest::PlaneTest() {
-  config_.checkpoint_dir = directory_.path();
-  config_.authorized_users = {{"tml-alice", "alice"}, {"tml-bob", "bob"}};
-  config::ModelConfig spec;
-  spec.model_name = model;
-  spec.model_path = "/models/fake";
-  spec.max_model_len = 16;
-  spec.max_lora_rank = 16;
-  config_.supported_models = {spec};
+  config_ = fake_model_config(directory_.path(), model);
 }
 
 PlaneTest::~PlaneTest() {

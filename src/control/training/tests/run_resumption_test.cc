@@ -13,6 +13,11 @@ class Resumption : public PlaneTest {
  protected:
   Resumption() { config().supported_models[0].worker = config::WorkerKind::kJoined; }
   void come_back() { worker().start(); }
+  void be_silent_and_answer_again() {
+    worker().set_ready(false);
+    worker().set_ready(true);
+    worker().say_ready();
+  }
   int64_t next_seq_id() { return ++seq_id_; }
   int64_t next_number() { return ++number_; }
 
@@ -135,9 +140,7 @@ TEST_F(Resumption, ARunThatIsBeingRestoredStaysInAWorkerThatAnswersAgain) {
   sweep_until([&] { return worker().held() == 1; });
   ASSERT_TRUE(worker().answer_next());  // create_adapter
   ASSERT_EQ(worker().calls_of("load_state").size(), 1U);
-  worker().set_ready(false);
-  worker().set_ready(true);
-  worker().say_ready();
+  be_silent_and_answer_again();
   EXPECT_TRUE(worker().calls_of("remove_adapter").empty());
   worker().stop_holding();
   value<OptimStepResult>(alice, optim_step(run, alice, 3));
@@ -151,9 +154,7 @@ TEST_F(Resumption, AVersionThatIsBeingWrittenStaysInAWorkerThatAnswersAgain) {
   sweep_until([&] { return worker().held() == 1; });
   ASSERT_TRUE(worker().answer_next());  // publish_adapter
   sweep_until([&] { return worker().calls_of("save_sampler").size() == 1; });
-  worker().set_ready(false);
-  worker().set_ready(true);
-  worker().say_ready();
+  be_silent_and_answer_again();
   EXPECT_TRUE(worker().calls_of("remove_sampler").empty());
   worker().stop_holding();
   value<SaveWeightsForSamplerResult>(alice, saved);
