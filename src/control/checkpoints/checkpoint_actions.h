@@ -3,7 +3,8 @@
 // Thread-safe. Disk work runs on the disk thread, where users take turns. `done` is called exactly once: on that
 // thread, or before the call returns if the action is refused. Only the owner may change a checkpoint: an unknown one
 // and one of another user both return kNotFound, but another user's public checkpoint returns kPermissionDenied.
-// kResourceExhausted means that too many actions of the user are waiting.
+// kResourceExhausted means that too many actions of the user are waiting. set_public() and set_ttl() write all metadata
+// of the checkpoint again, so they count there, and take turns, as often as it does for its user (use_of()).
 #pragma once
 
 #include <cstdint>

@@ -28,23 +28,24 @@ void record_failure(const CheckpointPath& path, const Error& error) {
 }  // namespace
 
 // Checks the owner before queueing, so that other requests do not use the queue, and again on the disk thread, where no
-// other action runs.
+// other action runs. The metadata, which may be long, is written as a whole, and its user pays for it with turns.
 void DiskCheckpointActions::act(const UserId& user, const CheckpointPath& path, const telemetry::SpanContext& trace,
-                                Done done, Work work) {
+                                Done done, Work work, bool writes_metadata) {
   if (Status available = parts_.persistence.available(user); !available.ok()) return done(available);
-  if (const auto found = parts_.checkpoints.find_owned(user, path); !found.ok()) return done(found.error());
+  const auto found = parts_.checkpoints.find_owned(user, path);
+  if (!found.ok()) return done(found.error());
+  const int64_t cost = writes_metadata ? use_of(**found).count : 1;
   auto shared_done = std::make_shared<Done>(std::move(done));
-  const Status posted =
-      parts_.disk.post(user, [weak = weak_from_this(), user, path, trace, shared_done, work = std::move(work)] {
-        const auto self = weak.lock();
-        if (self == nullptr) return (*shared_done)(unavailable("the server is shutting down"));
-        const telemetry::ContextScope scope(trace);
-        auto checkpoint = self->parts_.checkpoints.find_owned(user, path);
-        Status status = checkpoint.ok() ? work(*self, *checkpoint) : Status(checkpoint.error());
-        if (!status.ok()) record_failure(path, status.error());
-        (*shared_done)(status);
-      });
-  if (!posted.ok()) (*shared_done)(posted);
+  auto task = [weak = weak_from_this(), user, path, trace, shared_done, work = std::move(work)] {
+    const auto self = weak.lock();
+    if (self == nullptr) return (*shared_done)(unavailable("the server is shutting down"));
+    const telemetry::ContextScope scope(trace);
+    auto checkpoint = self->parts_.checkpoints.find_owned(user, path);
+    Status status = checkpoint.ok() ? work(*self, *checkpoint) : Status(checkpoint.error());
+    if (!status.ok()) record_failure(path, status.error());
+    (*shared_done)(status);
+  };
+  if (Status posted = parts_.disk.post(user, std::move(task), cost); !posted.ok()) (*shared_done)(posted);
 }
 
 // The record in the store is for tools; metadata.json is authoritative.
@@ -86,10 +87,10 @@ void DiskCheckpointActions::remove(const UserId& user, const CheckpointPath& pat
     if (self == nullptr || (!status.ok() && !(gone && self->was_removed(user, path)))) return done(status);
     self->confirm_removed(user, path, done);
   };
-  act(user, path, trace, std::move(removed),
-      [user, trace](DiskCheckpointActions& self, const CheckpointStore::Ptr& checkpoint) {
-        return self.remove_now(checkpoint, "deleted", user, trace);
-      });
+  const auto work = [user, trace](DiskCheckpointActions& self, const CheckpointStore::Ptr& checkpoint) {
+    return self.remove_now(checkpoint, "deleted", user, trace);
+  };
+  act(user, path, trace, std::move(removed), work, false);
 }
 
 void DiskCheckpointActions::confirm_removed(const UserId& user, const CheckpointPath& path, const Done& done) {
@@ -129,7 +130,7 @@ void DiskCheckpointActions::set_public(const UserId& user, const CheckpointPath&
                         {{"tuft.checkpoint", changed->path.str()}, {"tuft.public", is_public}});
     return {};
   };
-  act(user, path, trace, std::move(done), work);
+  act(user, path, trace, std::move(done), work, true);
 }
 
 void DiskCheckpointActions::set_ttl(const UserId& user, const CheckpointPath& path, std::optional<int64_t> seconds,
@@ -156,7 +157,7 @@ void DiskCheckpointActions::set_ttl(const UserId& user, const CheckpointPath& pa
                         {{"tuft.checkpoint", changed->path.str()}, {"tuft.ttl_seconds", seconds.value_or(0)}});
     return {};
   };
-  act(user, path, trace, std::move(done), work);
+  act(user, path, trace, std::move(done), work, true);
 }
 
 // Each ticket makes a record of the audit, so none is issued while the store cannot take more of the user.

@@ -78,7 +78,8 @@ class DiskCheckpointActions final : public CheckpointActions,
   Result<std::string> copy_now(const CopyPlan& plan);
   void record_copy(const CopyPlan& plan, const Checkpoint& source, const Checkpoint& made);
 
-  void act(const UserId& user, const CheckpointPath& path, const telemetry::SpanContext& trace, Done done, Work work);
+  void act(const UserId& user, const CheckpointPath& path, const telemetry::SpanContext& trace, Done done, Work work,
+           bool writes_metadata);
   Status remove_now(const CheckpointStore::Ptr& checkpoint, std::string_view reason, const UserId& by,
                     const telemetry::SpanContext& trace);
   // Calls `done` when a completed remove() is durable.

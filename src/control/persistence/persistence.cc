@@ -47,16 +47,6 @@ bool is_part(std::string_view key, size_t prefix_size) {
   return key.find(kSeparator, prefix_size) != std::string_view::npos;
 }
 
-// Gives the runs the metadata that lies apart from their records.
-void give_metadata(std::vector<RunMetadataRecord> metadata, std::vector<RunRecord>& runs) {
-  std::unordered_map<RunId, RunMetadataRecord*> by_run;
-  for (RunMetadataRecord& one : metadata) by_run.emplace(one.id, &one);
-  for (RunRecord& run : runs) {
-    const auto found = by_run.find(run.id);
-    if (run.metadata_apart && found != by_run.end()) run.user_metadata = std::move(found->second->user_metadata);
-  }
-}
-
 size_t bytes_of(const store::Write& write) {
   size_t bytes = 0;
   for (const store::Change& change : write.changes)
@@ -218,7 +208,7 @@ std::vector<store::Change> Persistence::put(const FutureRecord& record) const {
 }
 store::Change Persistence::put(const Checkpoint& checkpoint) const {
   store::Change change = erase(checkpoint.path);
-  change.value = to_metadata_json(checkpoint);
+  change.value = to_json(checkpoint);
   return change;
 }
 store::Change Persistence::put(const UsageRecord& record, Nanos time_to_live) const {

@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -216,6 +217,22 @@ Result<SamplerRecord> sampler_from_json(std::string_view text) {
     record.inflight = record.checkpoint && ours.value("inflight", false);
     return {};
   });
+}
+
+std::string to_json(const Checkpoint& checkpoint) {
+  Checkpoint known = checkpoint;
+  known.user_metadata.clear();
+  known.own_metadata.clear();
+  return to_metadata_json(known);
+}
+
+void give_metadata(std::vector<RunMetadataRecord> metadata, std::vector<RunRecord>& runs) {
+  std::unordered_map<RunId, RunMetadataRecord*> by_run;
+  for (RunMetadataRecord& one : metadata) by_run.emplace(one.id, &one);
+  for (RunRecord& run : runs) {
+    const auto found = by_run.find(run.id);
+    if (run.metadata_apart && found != by_run.end()) run.user_metadata = std::move(found->second->user_metadata);
+  }
 }
 
 }  // namespace tuft::control

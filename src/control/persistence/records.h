@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "control/types/checkpoint.h"
 #include "control/types/types.h"
 
 namespace tuft::control {
@@ -104,6 +105,9 @@ std::string to_json(const RunRecord& record);
 std::string to_json(const RunMetadataRecord& record);
 std::string to_json(const SamplerRecord& record);
 std::string to_json(const FutureRecord& record);
+// What metadata.json has, for TuFT's tools, without user_metadata and checkpoint_metadata, which they do not know and
+// which can be long: the record is written again when the expiry or visibility of the checkpoint changes.
+std::string to_json(const Checkpoint& checkpoint);
 
 // kDataLoss if the text is not such a record.
 Result<SessionRecord> session_from_json(std::string_view json);
@@ -111,5 +115,8 @@ Result<RunRecord> run_from_json(std::string_view json);
 Result<RunMetadataRecord> run_metadata_from_json(std::string_view json);
 Result<SamplerRecord> sampler_from_json(std::string_view json);
 Result<FutureRecord> future_from_json(std::string_view json);
+
+// Gives the runs the metadata that lies apart from their records.
+void give_metadata(std::vector<RunMetadataRecord> metadata, std::vector<RunRecord>& runs);
 
 }  // namespace tuft::control

@@ -12,11 +12,12 @@
 
 namespace tuft::control {
 
-// Tasks run one at a time: those of one user in the order of arrival, and users take turns. The server's own tasks
-// belong to a user with an empty name.
+// Tasks run one at a time: those of one user in the order of arrival, and users take turns by the cost of their tasks.
+// The server's own tasks belong to a user with an empty name.
 class DiskWorker {
  public:
   using Task = std::function<void()>;
+  // Of tasks that cost 1.
   static constexpr int64_t kTasksMax = 4'096;
   static constexpr int64_t kTasksPerUserMax = 256;
 
@@ -33,9 +34,9 @@ class DiskWorker {
   }
 
   // Queues a task. With an error the task never runs: kResourceExhausted if too many of the user's tasks wait, else
-  // kUnavailable. Thread-safe.
-  Status post(const UserId& user, Task task) {
-    switch (tasks_.try_push(user, 1, std::move(task))) {
+  // kUnavailable. `cost`: at least 1; more for what a short request can make much longer than usual. Thread-safe.
+  Status post(const UserId& user, Task task, int64_t cost = 1) {
+    switch (tasks_.try_push(user, cost, std::move(task))) {
       case TenantQueue<Task>::Push::kTaken:
         return {};
       case TenantQueue<Task>::Push::kUserFull:

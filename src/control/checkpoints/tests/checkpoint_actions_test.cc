@@ -230,6 +230,29 @@ TEST_F(CheckpointActionsTest, TtlCanBeSetChangedAndRemoved) {
   EXPECT_FALSE(visible(alice, path));
 }
 
+// Each change wrote all of it, up to 400 KB, to the store as well, which serves everybody.
+TEST_F(CheckpointActionsTest, LongMetadataIsInTheFileAndNotInTheStore) {
+  keep_state();
+  CreateModel request = create_request(boot_with_session());
+  request.user_metadata["note"] = std::string(60'000, '\x01');  // six bytes of JSON for each
+  const auto created = plane().create_model(alice, request, no_trace);
+  ASSERT_TRUE(created.ok()) << created.error().message;
+  const RunId run = value<CreateModelResult>(alice, created->request).run;
+  const auto record = [&] {
+    EXPECT_TRUE(durable().ok());
+    const auto records = contents().copy();
+    const auto found = records.find("persistence-tuft-server::training_run::" + run.str() + "::ckpt::x");
+    return found == records.end() ? std::string() : found->second;
+  };
+  const std::string path = saved(run, 1, "x");
+  EXPECT_LT(record().size(), 4'000U);
+  ASSERT_TRUE(set_public(alice, path, true).ok());
+  ASSERT_TRUE(set_ttl(alice, path, 1'000).ok());
+  EXPECT_NE(record().find("\"public\": true"), std::string::npos) << record().substr(0, 4'000);
+  EXPECT_LT(record().size(), 4'000U);
+  EXPECT_GT(fs::file_size(folder(run) / "x" / "metadata.json"), 360'000U);
+}
+
 TEST_F(CheckpointActionsTest, SaveOverTheLimitFailsBeforeTheWorkerWrites) {
   config().limits.checkpoint_bytes_per_user_max = 250;  // each is 100
   const RunId run = boot_with_run();

@@ -56,6 +56,30 @@ TEST_F(DiskQueue, AUserWhoFillsTheDiskQueueDoesNotDelayOthers) {
   for (std::promise<Status>& each : waiting) EXPECT_TRUE(each.get_future().get().ok());
 }
 
+// A change writes all metadata again, 100 bytes of request up to 400 KB, and was a turn like any other.
+TEST_F(DiskQueue, AChangeOfACheckpointWithLongMetadataTakesSeveralTurns) {
+  CreateModel request = create_request(boot_with_session());
+  request.user_metadata["note"] = std::string(60'000, 'n');
+  const auto created = plane().create_model(alice, request, no_trace);
+  ASSERT_TRUE(created.ok()) << created.error().message;
+  const std::string alices = saved(value<CreateModelResult>(alice, created->request).run, 1, "x");
+  const std::string bobs = value<SaveWeightsResult>(bob, save(create_model(bob), bob, 1, "x")).path;
+  HeldDisk disk;
+  actions().set_public(bob, path_of(bobs), true, no_trace, disk.done());
+  disk.await_held();
+  std::atomic<int> bobs_answered = 0;
+  std::promise<int> alices_turn;
+  actions().set_ttl(alice, path_of(alices), 100, no_trace, [&](const Status& status) {
+    EXPECT_TRUE(status.ok());
+    alices_turn.set_value(bobs_answered);
+  });
+  for (int i = 0; i < 10; ++i) {
+    actions().set_ttl(bob, path_of(bobs), 100, no_trace, [&](const Status&) { ++bobs_answered; });
+  }
+  disk.release();
+  EXPECT_EQ(alices_turn.get_future().get(), 10);
+}
+
 TEST_F(DiskQueue, RequestsForThingsOfOthersDoNotEnterTheDiskQueue) {
   boot();
   const std::string path = saved(create_model(alice), 1, "x");
