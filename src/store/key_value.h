@@ -6,7 +6,8 @@
 // happened, if only its acknowledgement was lost; repeating it is harmless.
 //
 // Errors that may pass are kUnavailable, with one of these reasons: store_unreachable, store_timeout, store_full,
-// store_readonly, store_locked, store_refused, store_io. Messages name the store, never a credential or a value.
+// store_out_of_memory (kOutOfMemory), store_readonly, store_locked, store_refused, store_io. Messages name the store,
+// never a credential or a value.
 #pragma once
 
 #include <functional>
@@ -23,6 +24,9 @@ namespace tuft::store {
 
 inline constexpr size_t kKeyBytesMax = 1024;
 inline constexpr size_t kValueBytesMax = size_t{256} << 20;
+// The reason why a store refuses values although it still takes writes that only delete, which make room: Redis at its
+// maxmemory.
+inline constexpr const char* kOutOfMemory = "store_out_of_memory";
 
 struct Change {
   std::string key;

@@ -1,5 +1,6 @@
 #include "store/memory_store.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace tuft::store {
@@ -47,6 +48,15 @@ void MemoryContents::interrupt(std::atomic<bool>& interrupted) {
   released_.notify_all();
 }
 
+bool MemoryContents::has_room_locked(const Write& write) const {
+  if (bytes_max_ == SIZE_MAX) return true;
+  const auto puts = [](const Change& change) { return change.value.has_value(); };
+  if (std::none_of(write.changes.begin(), write.changes.end(), puts)) return true;
+  size_t bytes = 0;
+  for (const auto& entry : values_) bytes += entry.second.bytes.size();
+  return bytes < bytes_max_;
+}
+
 class MemoryBackend final : public Backend {
  public:
   explicit MemoryBackend(std::shared_ptr<MemoryContents> contents) : contents_(std::move(contents)) {}
@@ -59,8 +69,12 @@ class MemoryBackend final : public Backend {
                                  unavailable("the store in memory was made read-only", "store_readonly"));
     }
     const Nanos now = system_clock().monotonic();
+    std::vector<Status> results;
     MutexLock lock(contents_->mutex_);
     for (const Write& write : writes) {
+      const bool has_room = contents_->has_room_locked(write);
+      results.push_back(has_room ? Status() : unavailable("the store in memory is out of memory", kOutOfMemory));
+      if (!has_room) continue;
       for (const Change& change : write.changes) {
         if (!change.value) {
           contents_->values_.erase(change.key);
@@ -71,7 +85,7 @@ class MemoryBackend final : public Backend {
         contents_->values_[change.key] = {*change.value, expires};
       }
     }
-    return std::vector<Status>(writes.size());
+    return results;
   }
 
   Result<std::optional<std::string>> get(const std::string& key) override {

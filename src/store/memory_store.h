@@ -2,6 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,6 +32,8 @@ class MemoryContents {
   void set_reachable(bool reachable) { reachable_ = reachable; }
   // While false, writes fail with store_readonly; other operations succeed.
   void set_writable(bool writable) { writable_ = writable; }
+  // While the values take so many bytes or more, writes that put something fail with kOutOfMemory.
+  void set_bytes_max(size_t bytes) { bytes_max_ = bytes; }
   // While true, the store's thread waits before it answers.
   void hold(bool hold);
 
@@ -37,6 +41,7 @@ class MemoryContents {
   friend class MemoryBackend;
   Status admit(const std::atomic<bool>& interrupted);
   void interrupt(std::atomic<bool>& interrupted);
+  bool has_room_locked(const Write& write) const TUFT_REQUIRES(mutex_);
 
   mutable Mutex mutex_;
   CondVar released_;
@@ -44,6 +49,7 @@ class MemoryContents {
   std::map<std::string, Value> values_ TUFT_GUARDED_BY(mutex_);
   std::atomic<bool> reachable_{true};
   std::atomic<bool> writable_{true};
+  std::atomic<size_t> bytes_max_{SIZE_MAX};
 };
 
 std::unique_ptr<KeyValue> make_memory_store(std::shared_ptr<MemoryContents> contents, const QueueLimits& limits = {});

@@ -133,8 +133,9 @@ class ThreadedStore final : public KeyValue {
         return Error{ErrorCode::kResourceExhausted,
                      "too many operations are queued for " + name() + "; try again later", "store_queue"};
       }
-      queued_bytes_ += request.bytes;
-      queue_.push_back(std::move(request));
+      const size_t bytes = request.bytes;
+      queue_.push_back(std::move(request));  // before it is counted, because there may be no memory for it
+      queued_bytes_ += bytes;
     }
     wake_up_.notify_one();
     return {};

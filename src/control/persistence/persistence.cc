@@ -262,15 +262,17 @@ void Persistence::write(const UserId& user, std::vector<store::Change> changes, 
     return;
   }
   auto pending = std::make_shared<Pending>();
+  const auto puts = [](const store::Change& change) { return change.value.has_value(); };
+  pending->makes_room = std::none_of(changes.begin(), changes.end(), puts);
   pending->user = user;
   pending->write = {std::move(changes), trace};
   pending->done = std::move(done);
   pending->bytes = bytes_of(pending->write);
   MutexLock lock(mutex_);
-  ++accepted_;
+  size_t* const of_user = user.empty() ? nullptr : &bytes_by_user_[user];
+  pending_.push_back(pending);  // before anything is counted, because there may be no memory for it
   bytes_ += pending->bytes;
-  if (!user.empty()) bytes_by_user_[user] += pending->bytes;
-  pending_.push_back(pending);
+  if (of_user != nullptr) *of_user += pending->bytes;
   ++unsent_;
   if (unsent_ == 1) send_unsent_locked();  // else those before it wait for room, and it stays behind them
 }
@@ -312,7 +314,7 @@ void Persistence::note_failure_locked(const PendingPtr& pending, const Error& er
   const bool given_up = error.code == ErrorCode::kInvalidArgument || error.code == ErrorCode::kPayloadTooLarge;
   pending->state = given_up ? Pending::State::kWritten : Pending::State::kFailed;
   if (!given_up) {
-    if (!stalled_) stalled_ = error;
+    stalled_ = error;  // the newest one: a store that is reached again may have no memory
     return;
   }
   pending->done = [error, trace = pending->write.trace, done = std::move(pending->done)] {
@@ -415,7 +417,7 @@ void Persistence::when_durable(std::function<void(Status)> done) {
     if (stalled_ && !pending_.empty()) {
       status = away(*stalled_);
     } else if (!pending_.empty()) {
-      barriers_.push_back({accepted_, std::move(done)});
+      barriers_.push_back({durable_ + pending_.size(), std::move(done)});
       return;
     }
   }
@@ -442,11 +444,24 @@ void Persistence::probe_locked() {
   if (stalled_->reason == "not_leader") return;  // no write of this server will ever be accepted again
   if (sweeps_until_probe_-- > 0) return;
   sweeps_until_probe_ = kSweepsBetweenProbes;
-  for (const PendingPtr& pending : pending_) pending->state = Pending::State::kWaiting;
+  for (const PendingPtr& pending : pending_) {
+    pending->state = Pending::State::kWaiting;
+    if (pending->makes_room && stalled_->reason == store::kOutOfMemory) erase_ahead_locked(pending);
+  }
   probe_ = pending_.front();
   unsent_ = pending_.size() - 1;
   if (!send_locked(probe_)) return;                               // reads fill the queue: a later sweep tries again
   if (probe_->state == Pending::State::kWritten) go_on_locked();  // it was given up
+}
+
+// What is to be erased may wait behind a write that there is no memory for. It is erased now, and again in its turn, so
+// that the last change of each key is the newest one all the same.
+void Persistence::erase_ahead_locked(const PendingPtr& pending) {
+  const Status accepted = store_->write(pending->write, [this, pending](const Status& status) {
+    MutexLock lock(mutex_);
+    pending->makes_room = !status.ok();
+  });
+  if (accepted.ok()) pending->makes_room = false;
 }
 
 void Persistence::go_on_locked() {

@@ -112,8 +112,8 @@ class Persistence {
   // is away. Perhaps before this returns.
   void when_durable(std::function<void(Status)> done);
 
-  // Repeats writes that failed: the oldest about every second, and the rest once that one succeeded. Call it about
-  // every 250 ms.
+  // Repeats writes that failed: the oldest about every second, and the rest once that one succeeded. While the store is
+  // out of memory (store::kOutOfMemory), writes that only erase go ahead of it. Call it about every 250 ms.
   void sweep();
   // Waits for pending writes for at most `budget`, then closes the store. Must not be called from a `done`.
   void close(Nanos budget);
@@ -126,6 +126,7 @@ class Persistence {
     store::Write write;
     std::function<void()> done;
     State state = State::kWaiting;
+    bool makes_room = false;  // it only erases, and was not written ahead of its turn
     size_t bytes = 0;
   };
   using PendingPtr = std::shared_ptr<Pending>;
@@ -155,6 +156,7 @@ class Persistence {
   std::vector<std::function<void()>> take_finished_locked() TUFT_REQUIRES(mutex_);
   void forget_bytes_locked(const Pending& pending) TUFT_REQUIRES(mutex_);
   void probe_locked() TUFT_REQUIRES(mutex_);
+  void erase_ahead_locked(const PendingPtr& pending) TUFT_REQUIRES(mutex_);
   void go_on_locked() TUFT_REQUIRES(mutex_);
 
   std::unique_ptr<store::KeyValue> store_;  // null: nothing is kept
@@ -169,9 +171,8 @@ class Persistence {
   size_t sent_ TUFT_GUARDED_BY(mutex_) = 0;                                   // of pending_, not answered
   size_t bytes_ TUFT_GUARDED_BY(mutex_) = 0;                                  // of pending_
   std::unordered_map<UserId, size_t> bytes_by_user_ TUFT_GUARDED_BY(mutex_);  // of pending_; no entry: nothing
-  uint64_t accepted_ TUFT_GUARDED_BY(mutex_) = 0;
   uint64_t durable_ TUFT_GUARDED_BY(mutex_) = 0;
-  std::optional<Error> stalled_ TUFT_GUARDED_BY(mutex_);  // a write failed: the rest waits for sweep()
+  std::optional<Error> stalled_ TUFT_GUARDED_BY(mutex_);  // why the last one failed: the rest waits for sweep()
   PendingPtr probe_ TUFT_GUARDED_BY(mutex_);              // the write that tests whether the store is back
   int sweeps_until_probe_ TUFT_GUARDED_BY(mutex_) = 0;
   // The last ones of pending_, which the store did not get: it is away, or its queue was full. They are sent when sent_

@@ -6,6 +6,8 @@
 #include <sys/time.h>
 #include <utility>
 
+#include "store/key_value.h"
+
 namespace tuft::store {
 namespace {
 
@@ -143,7 +145,7 @@ Error RedisConnection::refused(std::string_view text) const {
     return failed_precondition(url_.name() + ": another server leads this namespace now, so nothing was written",
                                "not_leader");
   }
-  if (word == "OOM") return unavailable(what + ": its memory exceeds maxmemory", "store_full");
+  if (word == "OOM") return unavailable(what + ": its memory exceeds maxmemory", kOutOfMemory);
   if (word == "READONLY") return unavailable(what + ": it is a replica; configure the primary", "store_readonly");
   if (word == "MISCONF") return unavailable(what + ": it cannot write to its disk", "store_full");
   if (word == "LOADING") return unavailable(what + ": it is still loading its data", "store_unreachable");

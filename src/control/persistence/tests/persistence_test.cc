@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <future>
 #include <thread>
 
@@ -41,6 +42,12 @@ class PersistenceTest : public ::testing::Test {
     auto future = answer->get_future();
     persistence.when_durable([answer](const Status& status) { answer->set_value(status); });
     return future.get();
+  }
+  // Lets the store have no memory for more than it has now.
+  void fill_store() {
+    size_t bytes = 0;
+    for (const auto& entry : contents_->copy()) bytes += entry.second.size();
+    contents_->set_bytes_max(bytes);
   }
   template <typename Condition>
   static void await(Condition condition) {
@@ -169,6 +176,55 @@ TEST_F(PersistenceTest, AReadOnlyStoreIsUnavailableUntilAWriteSucceeds) {
     return done == 3 && persistence.available().ok();
   });
   EXPECT_EQ(session_from_json(contents_->copy().at("ns::session::s"))->request.project_id, "2");
+}
+
+// A Redis at its maxmemory stayed full: what was erased waited behind the write that there was no memory for.
+TEST_F(PersistenceTest, ErasuresMakeRoomInAStoreThatIsOutOfMemory) {
+  const auto opened = open();
+  Persistence& persistence = **opened;
+  std::atomic<int> done = 0;
+  const auto write = [&](store::Change change) { persistence.write(kAlice, {std::move(change)}, {}, [&] { ++done; }); };
+  write(persistence.put(session("old")));
+  ASSERT_TRUE(durable(persistence).ok());
+  fill_store();
+  write(persistence.put(session("new")));
+  EXPECT_EQ(durable(persistence).error().reason, "store_unavailable");
+  // What goes ahead has its turn again: the last change of each key is the newest one.
+  write(persistence.erase(SessionId("next")));
+  write(persistence.erase(SessionId("new")));
+  write(persistence.put(session("next")));
+  for (int i = 0; i < 20; ++i) persistence.sweep();
+  EXPECT_EQ(done, 1);
+  EXPECT_FALSE(persistence.available().ok());
+  write(persistence.erase(SessionId("old")));
+  await([&] {
+    persistence.sweep();
+    return done == 6 && persistence.available().ok();
+  });
+  const auto records = contents_->copy();
+  EXPECT_TRUE(records.contains("ns::session::next"));
+  EXPECT_FALSE(records.contains("ns::session::new"));
+  EXPECT_FALSE(records.contains("ns::session::old"));
+}
+
+TEST_F(PersistenceTest, ErasuresMakeRoomInAStoreThatComesBackOutOfMemory) {
+  const auto opened = open();
+  Persistence& persistence = **opened;
+  persistence.write(kAlice, {persistence.put(session("old"))}, {});
+  ASSERT_TRUE(durable(persistence).ok());
+  contents_->set_reachable(false);
+  persistence.write(kAlice, {persistence.put(session("new"))}, {});
+  EXPECT_EQ(durable(persistence).error().reason, "store_unavailable");
+  persistence.write(kAlice, {persistence.erase(SessionId("old"))}, {});
+  fill_store();
+  contents_->set_reachable(true);
+  await([&] {
+    persistence.sweep();
+    return persistence.available().ok();
+  });
+  EXPECT_TRUE(durable(persistence).ok());
+  EXPECT_TRUE(contents_->copy().contains("ns::session::new"));
+  EXPECT_FALSE(contents_->copy().contains("ns::session::old"));
 }
 
 // One user's results made the store "behind" for everybody.

@@ -213,9 +213,9 @@ TEST_F(RedisLease, AFencedStoreSaysThatRedisIsFull) {
   server_->command("CONFIG SET maxmemory 1");
   const Status refused = write_and_wait(*store, {.changes = {{"ns::a", "1"}}});
   ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().reason, "store_full") << refused.error().message;
+  EXPECT_EQ(refused.error().reason, kOutOfMemory) << refused.error().message;
   const Status large = write_and_wait(*store, {.changes = {{"ns::a", std::string(1 << 20, 'l')}}});
-  EXPECT_EQ(large.error().reason, "store_full") << large.error().message;
+  EXPECT_EQ(large.error().reason, kOutOfMemory) << large.error().message;
   EXPECT_TRUE(write_and_wait(*store, {.changes = {{"ns::a", {}}}}).ok()) << "a deletion makes room";
 }
 

@@ -138,7 +138,7 @@ TEST_F(RedisStore, FullServerRefusesWritesButReads) {
   for (int i = 0; i < 100 && refused.ok(); ++i)
     refused = put(**store, "k" + std::to_string(i), std::string(1 << 20, 'x'));
   ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().reason, "store_full");
+  EXPECT_EQ(refused.error().reason, kOutOfMemory);
   EXPECT_EQ(**get_and_wait(**store, "before"), "1");
 }
 
