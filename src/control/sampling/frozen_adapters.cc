@@ -386,8 +386,13 @@ void FrozenAdapters::on_worker_back(ModelBackend& worker, uint64_t incarnation,
   {
     MutexLock lock(mutex_);
     for (const auto& [key, adapter] : adapters_) {
+      if (&adapter->model->facts() != &worker.facts()) continue;
       FrozenAdapter::Copy& there = adapter->copy(worker);
-      if (&adapter->model->facts() != &worker.facts() || there.loading) continue;
+      // What is or was loaded in this life stays. It may be in the list before the answer to its load is here.
+      if (there.loading || there.loaded_incarnation == incarnation) {
+        if (unknown.erase(there.worker_id) > 0) there.loaded_incarnation = incarnation;
+        continue;
+      }
       std::string id;
       for (const FrozenAdapter::Copy& copy : adapter->copies_) {
         if (id.empty() && unknown.erase(copy.worker_id) > 0) id = copy.worker_id;

@@ -173,8 +173,9 @@ class FrozenAdapters : public std::enable_shared_from_this<FrozenAdapters> {
   bool file_ended(const CheckpointPtr& checkpoint);
 
   // A worker that was disconnected holds these samplers: uses those that are known, by the id or, after a
-  // restart of the server, by the path and the number of the checkpoint in it, and removes the others. Requires: called
-  // once in each life, because a later list also names what is just being published.
+  // restart of the server, by the path and the number of the checkpoint in it, and removes the others. What this life
+  // has loaded or is loading stays, whether the list names it or not. Requires: called once in each life, because a
+  // later list also names what is just being published.
   void on_worker_back(ModelBackend& worker, uint64_t incarnation, const worker::v1::ListHoldingsResponse& held);
   // Loads again what a former incarnation of the worker held, and wakes what waits.
   void on_worker_ready(ModelBackend& worker);

@@ -411,6 +411,32 @@ TEST_F(Publishing, AdapterIsNotLoadedIntoALaterLifeOfTheWorkerThanItIsHeldFor) {
   EXPECT_EQ(worker().samplers(), 1U) << "nobody would ever remove the other";
 }
 
+// The load has ended in the worker when it tells what it holds, and the answer is still on its way.
+TEST_F(Publishing, SamplerThatHasJustBeenLoadedStaysInAWorkerThatJoined) {
+  config().supported_models[0].worker = config::WorkerKind::kJoined;
+  const auto [s, run] = boot_with_session_and_run();
+  const std::string path = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "n")).path;
+  const SamplerId sampler = *try_sampler(s, alice, 0, "", path);
+  worker().die();
+  worker().clear_calls();
+  worker().hold_answers(true);
+  worker().come_up();
+  sweep_until([this] { return worker().calls_of("add_sampler").size() == 1; });
+  FakeActor loaded(model);
+  loaded.start();
+  worker::v1::AddSamplerRequest request;
+  request.set_sampler_id(worker().calls_of("add_sampler").front().substr(std::string("add_sampler ").size()));
+  request.set_directory((folder(run, "sampler_weights") / "n").string());
+  loaded.add_sampler(request, {}, [](const auto&) {});
+  loaded.move_to(worker());
+  ASSERT_EQ(worker().samplers(), 1U);
+  worker().say_ready();
+  EXPECT_TRUE(worker().calls_of("remove_sampler").empty());
+  worker().stop_holding();
+  EXPECT_EQ(sampled(sampler), 0);
+  EXPECT_EQ(worker().samplers(), 1U);
+}
+
 TEST_F(Publishing, FileThatCannotBeWrittenFailsANamedSaveAndLeavesNoVersion) {
   const RunId run = boot_with_run();
   worker().fail_next("save_sampler", internal_error("the disk is full"));
