@@ -30,10 +30,17 @@ void MemoryContents::hold(bool hold) {
   released_.notify_all();
 }
 
+size_t MemoryContents::waiting() const {
+  MutexLock lock(mutex_);
+  return waiting_;
+}
+
 Status MemoryContents::admit(const std::atomic<bool>& interrupted) {
   {
     MutexLock lock(mutex_);
+    ++waiting_;
     while (held_ && !interrupted) released_.wait(mutex_);
+    --waiting_;
   }
   if (interrupted) return unavailable("the store in memory was closed", "store_closed");
   if (reachable_) return {};

@@ -36,6 +36,8 @@ class MemoryContents {
   void set_bytes_max(size_t bytes) { bytes_max_ = bytes; }
   // While true, the store's thread waits before it answers.
   void hold(bool hold);
+  // Returns how many operations wait because of hold().
+  size_t waiting() const;
 
  private:
   friend class MemoryBackend;
@@ -46,6 +48,7 @@ class MemoryContents {
   mutable Mutex mutex_;
   CondVar released_;
   bool held_ TUFT_GUARDED_BY(mutex_) = false;
+  size_t waiting_ TUFT_GUARDED_BY(mutex_) = 0;
   std::map<std::string, Value> values_ TUFT_GUARDED_BY(mutex_);
   std::atomic<bool> reachable_{true};
   std::atomic<bool> writable_{true};

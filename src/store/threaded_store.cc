@@ -239,6 +239,7 @@ class ThreadedStore final : public KeyValue {
     bool changed = false;
     {
       MutexLock lock(mutex_);
+      if (interrupted_) return;  // close() made it fail, and not the store
       const bool is_write = operation == Operation::kSet;
       if (is_write) write_refused_ = is_refusal(status);
       if (status.ok() && write_refused_) return;

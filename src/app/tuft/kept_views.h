@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,19 +13,25 @@
 namespace tuft::app {
 
 // A client that reads its answer slowly keeps the view that the answer is made from, and each view holds as many
-// records as the store. So only kMost may be there.
+// records as the store. So only kMost may be there. All of them accept the same API keys.
 //
-// Not thread-safe.
+// Not thread-safe: one lock orders the changes of the keys and the new views.
 class KeptViews {
  public:
   using View = std::shared_ptr<control::ControlPlane>;
   static constexpr size_t kMost = 8;
 
   bool has_room() const { return views_.size() < kMost; }
-  // Requires has_room().
-  void add(View view) { views_.push_back(std::move(view)); }
-  // Requires that one was added.
-  const View& newest() const { return views_.back(); }
+  // Gives the view the keys. Requires has_room().
+  void add(View view) {
+    view->replace_api_keys(keys_);
+    views_.push_back(std::move(view));
+  }
+  // Replaces the keys, the user by each, in the views that are there and for those that come.
+  void set_keys(std::map<std::string, std::string> keys) {
+    keys_ = std::move(keys);
+    for (const View& view : views_) view->replace_api_keys(keys_);
+  }
   // Takes out the former views that nobody else has.
   std::vector<View> take_unused() {
     std::vector<View> used, unused;
@@ -36,6 +44,7 @@ class KeptViews {
   }
 
  private:
+  std::map<std::string, std::string> keys_;
   std::vector<View> views_;  // the newest is the last
 };
 

@@ -360,6 +360,7 @@ void serve_signals(ServerProcess& process) {
 
 struct Elected {
   uint16_t port = 0;         // to serve at
+  Nanos at = 0;              // by Clock::monotonic()
   std::future<void> former;  // the end of what stood by
 };
 
@@ -369,26 +370,26 @@ Result<std::optional<Elected>> lead(const config::ServerConfig& config, store::L
   if (!standing.ok()) {
     return Error{standing.error().code, "persistence.redis_url: " + standing.error().message, standing.error().reason};
   }
-  if (standing->leads) return std::optional(Elected{config.port, {}});
+  if (standing->leads) return std::optional(Elected{config.port, system_clock().monotonic(), {}});
   auto standby = std::make_unique<Standby>(config, leadership);
   TUFT_TRY(standby->start(standing->leader));
   if (!standby->wait()) return std::optional<Elected>();
-  Elected elected{standby->port(), {}};
+  Elected elected{standby->port(), system_clock().monotonic(), {}};
   standby->stop();
-  // Clients need not wait until all records of its views are freed.
+  // Clients need not wait for the end of what it is reading, nor until all records of its views are freed.
   elected.former = std::async(std::launch::async, [standby = std::move(standby)]() mutable { standby.reset(); });
   return std::optional(std::move(elected));
 }
 
-// Serves as the leader. Returns the exit status when it has stopped.
+// Serves as the leader, which it is since `elected`. Returns the exit status when it has stopped.
 int serve_as_leader(const config::ServerConfig& config, const std::optional<bucket::Settings>& bucket,
-                    KeptTelemetry& kept, store::Leadership* leadership) {
-  const Nanos elected = system_clock().monotonic();
+                    KeptTelemetry& kept, store::Leadership* leadership, Nanos elected) {
   std::optional<telemetry::Span> takeover;
   if (leadership != nullptr) {
     takeover =
         telemetry::get_tracer("tuft.server")
-            .start_span("leader.takeover", {.attributes = {{"tuft.leader.epoch", leadership->epoch()}}, .parent = {}});
+            .start_span("leader.takeover",
+                        {.attributes = {{"tuft.leader.epoch", leadership->epoch()}}, .parent = {}, .start = elected});
   }
   ServerProcess process(config, bucket, kept, leadership);
   int status = 0;
@@ -426,7 +427,7 @@ int serve_until_stopped(config::ServerConfig config, const std::optional<bucket:
     elected = std::move(**found);
     config.port = elected.port;
   }
-  return serve_as_leader(config, bucket, kept, leadership->get());
+  return serve_as_leader(config, bucket, kept, leadership->get(), elected.at);
 }
 
 telemetry::LogOptions log_options(const config::ServerConfig& config) {

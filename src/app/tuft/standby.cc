@@ -50,28 +50,28 @@ Standby::Standby(const config::ServerConfig& config, store::Leadership& leadersh
 
 Standby::~Standby() {
   stop();
-}
-
-void Standby::stop() {
-  {
-    MutexLock lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  address_file_.remove();
-  if (serving_.joinable()) {
-    server_->stop(kStandbyGrace);
-    serving_.join();
-  }
   if (reading_.joinable()) reading_.join();
   server_.reset();
 }
 
+// Does not wait for the thread that reads: it may be making a view of all records, or freeing them.
+void Standby::stop() {
+  stop_.request_stop();
+  {
+    MutexLock lock(mutex_);  // pause() has seen it, or is woken up
+  }
+  stopped_.notify_all();
+  address_file_.remove();
+  if (!serving_.joinable()) return;
+  server_->stop(kStandbyGrace);
+  serving_.join();
+}
+
 Status Standby::start(const std::string& leader) {
   TUFT_ASSIGN(auto keys, key_file_.read());
+  set_keys(std::move(keys));
   {
-    MutexLock lock(mutex_);
-    keys_ = std::move(keys);
+    MutexLock lock(facts_mutex_);
     facts_.leader = leader;
     facts_.lacks_checkpoints = config_.bucket.has_value();
   }
@@ -122,19 +122,19 @@ bool Standby::wait() {
     if (!could_ask) continue;
     if (standing->leads) return true;
     pause = std::clamp(standing->ends_in, kMillisecond, kLookForLease);
-    MutexLock lock(mutex_);
+    MutexLock lock(facts_mutex_);
     facts_.leader = standing->leader;
   }
 }
 
 api::StandbyFacts Standby::facts() const {
-  MutexLock lock(mutex_);
+  MutexLock lock(facts_mutex_);
   return facts_;
 }
 
 Result<std::shared_ptr<control::ControlPlane>> Standby::read_records() {
   const Nanos began = system_clock().monotonic();
-  TUFT_ASSIGN(std::unique_ptr<control::Persistence> records, open_view(config_));
+  TUFT_ASSIGN(std::unique_ptr<control::Persistence> records, open_view(config_, stop_.get_token()));
   std::vector<actor::ModelActor*> ports;
   for (const auto& actor : actors_) ports.push_back(actor.get());
   std::shared_ptr<control::ControlPlane> view =
@@ -147,9 +147,9 @@ void Standby::adopt(const std::shared_ptr<control::ControlPlane>& view, Nanos re
   {
     MutexLock lock(mutex_);
     views_.add(view);
-    facts_.loaded_at = read_at;
   }
-  give_keys();
+  MutexLock lock(facts_mutex_);
+  facts_.loaded_at = read_at;
 }
 
 // They end here, and without the lock, because the end of a view waits for its threads.
@@ -158,17 +158,6 @@ bool Standby::make_room() {
   MutexLock lock(mutex_);
   unused = views_.take_unused();
   return views_.has_room();
-}
-
-void Standby::give_keys() {
-  std::map<std::string, std::string> keys;
-  std::shared_ptr<control::ControlPlane> newest;
-  {
-    MutexLock lock(mutex_);
-    keys = keys_;
-    newest = views_.newest();
-  }
-  newest->replace_api_keys(keys);
 }
 
 void Standby::keep_reading() {
@@ -187,6 +176,7 @@ void Standby::keep_reading() {
     if (!has_room) continue;
     const Nanos began = system_clock().monotonic();
     auto view = read_records();
+    if (stop_.stop_requested()) return;
     took = system_clock().monotonic() - began;
     if (could_read != view.ok()) {
       could_read = view.ok();
@@ -200,9 +190,9 @@ void Standby::keep_reading() {
 bool Standby::pause(Nanos time) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(time);
   MutexLock lock(mutex_);
-  while (!stopping_ && changed_.wait_until(mutex_, end) != std::cv_status::timeout) {
+  while (!stop_.stop_requested() && stopped_.wait_until(mutex_, end) != std::cv_status::timeout) {
   }
-  return !stopping_;
+  return !stop_.stop_requested();
 }
 
 void Standby::reload() {
@@ -223,11 +213,8 @@ void Standby::reload_keys() {
 }
 
 void Standby::set_keys(std::map<std::string, std::string> keys) {
-  {
-    MutexLock lock(mutex_);
-    keys_ = std::move(keys);
-  }
-  give_keys();
+  MutexLock lock(mutex_);
+  views_.set_keys(std::move(keys));
 }
 
 }  // namespace tuft::app

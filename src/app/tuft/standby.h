@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,7 +27,8 @@ namespace tuft::app {
 class Standby {
  public:
   Standby(const config::ServerConfig& config, store::Leadership& leadership);
-  // After it has stopped, it may be destroyed on another thread: its views hold as many records as the store.
+  // After it has stopped, it may be destroyed on another thread: it waits for the thread that reads, and its views hold
+  // as many records as the store.
   ~Standby();
   Standby(const Standby&) = delete;
   Standby& operator=(const Standby&) = delete;
@@ -38,7 +40,8 @@ class Standby {
   uint16_t port() const { return server_->port(); }
   // Waits until this server leads and returns true, or returns false after a stop signal.
   bool wait();
-  // Frees the port. Can be called more than once.
+  // Frees the port, and ends the reading of records: it does not go on at the store's cost. Can be called more than
+  // once.
   void stop();
 
  private:
@@ -50,10 +53,8 @@ class Standby {
   void reload();
   void reload_keys();
   void set_keys(std::map<std::string, std::string> keys) TUFT_EXCLUDES(mutex_);
-  // Gives the API keys to the newest view.
-  void give_keys() TUFT_EXCLUDES(mutex_);
-  void adopt(const std::shared_ptr<control::ControlPlane>& view, Nanos read_at) TUFT_EXCLUDES(mutex_);
-  api::StandbyFacts facts() const TUFT_EXCLUDES(mutex_);
+  void adopt(const std::shared_ptr<control::ControlPlane>& view, Nanos read_at) TUFT_EXCLUDES(mutex_, facts_mutex_);
+  api::StandbyFacts facts() const TUFT_EXCLUDES(facts_mutex_);
 
   const config::ServerConfig config_;  // with one worker for each base model
   store::Leadership& leadership_;
@@ -64,13 +65,13 @@ class Standby {
   std::unique_ptr<api::Server> server_;
   std::thread serving_;
   std::thread reading_;
+  std::stop_source stop_;
 
-  mutable Mutex mutex_;
-  CondVar changed_;
-  bool stopping_ TUFT_GUARDED_BY(mutex_) = false;
-  std::map<std::string, std::string> keys_ TUFT_GUARDED_BY(mutex_);  // user by key
+  Mutex mutex_;
+  CondVar stopped_;
   KeptViews views_ TUFT_GUARDED_BY(mutex_);
-  api::StandbyFacts facts_ TUFT_GUARDED_BY(mutex_);
+  mutable Mutex facts_mutex_;  // the only one that I/O threads take: many keys are given under the other one
+  api::StandbyFacts facts_ TUFT_GUARDED_BY(facts_mutex_);
 };
 
 }  // namespace tuft::app

@@ -107,9 +107,10 @@ Result<std::unique_ptr<control::Persistence>> open_persistence(const config::Ser
   return control::Persistence::open(std::move(store), config);
 }
 
-Result<std::unique_ptr<control::Persistence>> open_view(const config::ServerConfig& config) {
+Result<std::unique_ptr<control::Persistence>> open_view(const config::ServerConfig& config,
+                                                        const std::stop_token& stop) {
   TUFT_ASSIGN(std::unique_ptr<store::KeyValue> store, open_state_store(config.persistence));
-  return control::Persistence::open_view(std::move(store), config);
+  return control::Persistence::open_view(std::move(store), config, stop);
 }
 
 int clear_persistence(const config::ServerConfig& config, bool force) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "base/result.h"
@@ -27,7 +28,8 @@ std::string advertised_address(const config::ServerConfig& config, uint16_t port
 Result<std::unique_ptr<control::Persistence>> open_persistence(const config::ServerConfig& config,
                                                                store::Leadership* leadership);
 // Does the same for a server that stands by (control::Persistence::open_view).
-Result<std::unique_ptr<control::Persistence>> open_view(const config::ServerConfig& config);
+Result<std::unique_ptr<control::Persistence>> open_view(const config::ServerConfig& config,
+                                                        const std::stop_token& stop);
 
 // `tuft clear persistence`: asks for confirmation unless `force`, removes the records of the namespace, and prints
 // their number. A server that uses the namespace must have been stopped. Returns the exit status.

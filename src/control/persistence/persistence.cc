@@ -84,18 +84,20 @@ Result<std::unique_ptr<Persistence>> Persistence::open(std::unique_ptr<store::Ke
 }
 
 Result<std::unique_ptr<Persistence>> Persistence::open_view(std::unique_ptr<store::KeyValue> store,
-                                                            const config::ServerConfig& config) {
+                                                            const config::ServerConfig& config,
+                                                            const std::stop_token& stop) {
   std::unique_ptr<Persistence> persistence(new Persistence(std::move(store), config.persistence));
   persistence->is_view_ = true;
-  TUFT_TRY(persistence->load_view(config));
+  const std::stop_callback stop_reading(stop, [&opened = *persistence->store_] { opened.close(0); });
+  TUFT_TRY(persistence->load_view(config, stop));
   return persistence;
 }
 
-Status Persistence::load_view(const config::ServerConfig& config) {
+Status Persistence::load_view(const config::ServerConfig& config, const std::stop_token& stop) {
   TUFT_ASSIGN(const std::optional<std::string> stored, store::get_and_wait(*store_, prefix_ + std::string(kSignature)));
   if (!stored) return {};  // the leader has not written yet
   TUFT_TRY(check_signature(*stored, config, store_->name()));
-  return load_records();
+  return load_records(stop);
 }
 
 Status Persistence::load(const config::ServerConfig& config) {
@@ -114,11 +116,11 @@ Status Persistence::load(const config::ServerConfig& config) {
                                  "config_signature");
     }
   }
-  TUFT_TRY(load_records());
+  TUFT_TRY(load_records({}));
   return store::write_and_wait(*store_, {.changes = {{signature_key, make_signature(config)}}});
 }
 
-Status Persistence::load_records() {
+Status Persistence::load_records(const std::stop_token& stop) {
   telemetry::Span span = telemetry::get_tracer("tuft.persistence").start_span("persistence.restore", {.parent = {}});
   std::vector<RunMetadataRecord> metadata;
   const std::vector<RecordKind> kinds = {
@@ -137,6 +139,7 @@ Status Persistence::load_records() {
   state_.futures.reserve(static_cast<size_t>(std::count_if(
       entries.begin(), entries.end(), [&](const store::Entry& entry) { return entry.key.starts_with(of_futures); })));
   for (store::Entry& entry : entries) {
+    if (stop.stop_requested()) return unavailable("the records are not needed any more", "store_closed");
     const auto kind = std::find_if(kinds.begin(), kinds.end(),
                                    [&](const RecordKind& one) { return entry.key.starts_with(one.prefix); });
     if (is_part(entry.key, kind->prefix.size())) continue;

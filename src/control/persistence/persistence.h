@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -60,9 +61,11 @@ class Persistence {
   static Result<std::unique_ptr<Persistence>> open(std::unique_ptr<store::KeyValue> store,
                                                    const config::ServerConfig& config);
   // Reads the records of another server, which leads, and writes nothing, whatever is asked: each write counts as
-  // durable at once. Errors are those of open(), except that the namespace may be empty.
+  // durable at once. Errors are those of open(), except that the namespace may be empty. A request of `stop` closes the
+  // store, on the thread that makes it, so that reading ends soon with kUnavailable.
   static Result<std::unique_ptr<Persistence>> open_view(std::unique_ptr<store::KeyValue> store,
-                                                        const config::ServerConfig& config);
+                                                        const config::ServerConfig& config,
+                                                        const std::stop_token& stop = {});
   // Removes all records of the namespace and returns their number.
   static Result<size_t> clear(store::KeyValue& store, const std::string& name_space);
 
@@ -137,8 +140,8 @@ class Persistence {
 
   Persistence(std::unique_ptr<store::KeyValue> store, const config::PersistenceConfig& config);
   Status load(const config::ServerConfig& config);
-  Status load_view(const config::ServerConfig& config);
-  Status load_records();
+  Status load_view(const config::ServerConfig& config, const std::stop_token& stop);
+  Status load_records(const std::stop_token& stop);
   struct RecordKind {
     std::string prefix;                            // of keys
     std::function<Status(std::string_view)> read;  // adds a record

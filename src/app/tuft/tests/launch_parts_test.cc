@@ -19,6 +19,9 @@
 #include "base/host.h"
 #include "base/testing/temp_dir.h"
 #include "config/key_hash.h"
+#include "control/control_plane.h"
+#include "control/persistence/persistence.h"
+#include "store/memory_store.h"
 
 namespace tuft::app {
 namespace {
@@ -66,13 +69,29 @@ TEST(AddressFile, WritesIpv6InBrackets) {
   EXPECT_EQ(http_address("localhost", 10610), "http://localhost:10610");
 }
 
+class Views : public ::testing::Test {
+ protected:
+  Views() { config_.checkpoint_dir = directory_.path(); }
+  // A view of no records.
+  KeptViews::View make_view() const {
+    auto records =
+        control::Persistence::open_view(store::make_memory_store(std::make_shared<store::MemoryContents>()), config_);
+    EXPECT_TRUE(records.ok());
+    return control::ControlPlane::create(config_, {}, system_clock(), std::move(records).value());
+  }
+
+ private:
+  const TempDir directory_;
+  config::ServerConfig config_;
+};
+
 // Slow readers of a server that stands by must not fill its memory with former states.
-TEST(KeptViews, AreLimitedWhateverRequestsStillUse) {
+TEST_F(Views, AreLimitedWhateverRequestsStillUse) {
   KeptViews views;
   std::vector<KeptViews::View> in_use;
   for (size_t i = 0; i < KeptViews::kMost; ++i) {
     ASSERT_TRUE(views.has_room());
-    in_use.emplace_back(std::make_shared<int>(0), nullptr);  // it is never called
+    in_use.push_back(make_view());
     views.add(in_use.back());
   }
   EXPECT_FALSE(views.has_room());
@@ -82,6 +101,23 @@ TEST(KeptViews, AreLimitedWhateverRequestsStillUse) {
   in_use.erase(in_use.begin());
   EXPECT_EQ(views.take_unused().size(), 1U);
   EXPECT_TRUE(views.has_room());
+}
+
+// Whichever comes first, the keys or the view.
+TEST_F(Views, AllHaveTheNewestKeys) {
+  KeptViews views;
+  views.set_keys({{"tml-former", "carol"}, {"tml-kept", "carol"}});
+  const std::vector<KeptViews::View> made = {make_view(), make_view(), make_view()};
+  views.add(made[0]);
+  views.add(made[1]);
+  EXPECT_TRUE(made[0]->authenticate("tml-former").ok());
+  EXPECT_TRUE(made[1]->authenticate("tml-former").ok());
+  views.set_keys({{"tml-kept", "carol"}});
+  views.add(made[2]);
+  for (const KeptViews::View& view : made) {
+    EXPECT_TRUE(view->authenticate("tml-kept").ok());
+    EXPECT_FALSE(view->authenticate("tml-former").ok());
+  }
 }
 
 TEST(RuntimeDirectory, IsPrivateShortAndRemovedAtTheEnd) {

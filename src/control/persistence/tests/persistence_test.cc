@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <future>
+#include <stop_token>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -124,6 +125,20 @@ TEST_F(PersistenceTest, AViewOfNothingIsEmptyAndOneOfAnotherConfigurationIsRefus
   ASSERT_TRUE(open().ok());
   config_.supported_models[0].model_name = "org/other";
   EXPECT_FALSE(Persistence::open_view(store::make_memory_store(contents_), config_).ok());
+}
+
+// A server that is elected while it reads must not wait for a store that is slow.
+TEST_F(PersistenceTest, AViewIsGivenUpWhileTheStoreIsRead) {
+  ASSERT_TRUE(open().ok());
+  contents_->hold(true);
+  std::stop_source stop;
+  auto view = std::async(std::launch::async, [&] {
+    return Persistence::open_view(store::make_memory_store(contents_), config_, stop.get_token());
+  });
+  await([&] { return contents_->waiting() == 1; });
+  stop.request_stop();
+  EXPECT_EQ(view.get().error().code, ErrorCode::kUnavailable);
+  contents_->hold(false);
 }
 
 TEST_F(PersistenceTest, AnOutageLosesNothingAndKeepsTheOrder) {
