@@ -229,10 +229,12 @@ TEST_F(Connections, HeadsOfManyFieldsAreRefused) {
 
 TEST_F(Connections, HeadsThatArriveInLinesAreLimitedAsAWhole) {
   start();
-  constexpr size_t kLineBytes = 1024;  // the server reads four at a time, and nothing is left to be limited
-  const std::string target = "/api/v1/healthz?" + std::string(kLineBytes - 31, 'x');
+  // The server reads four lines at a time, and the first byte of the next one. Of three bytes or more Beast would look
+  // for the end of the head before it parses on, and limit that.
+  constexpr size_t kLineBytes = 1024;
+  const std::string target = "/api/v1/healthz?" + std::string(kLineBytes - 32, 'x');
   std::string head = "GET " + target + " HTTP/1.1\r\n";
-  ASSERT_EQ(head.size(), kLineBytes);
+  ASSERT_EQ(head.size(), kLineBytes - 1);
   for (int i = 0; i < 99; ++i) head += "X-Long: " + std::string(kLineBytes - 10, 'x') + "\r\n";
   TestClient client(server->port());
   for (size_t sent = 0; sent < head.size(); sent += 4 * kLineBytes) client.send(head.substr(sent, 4 * kLineBytes));
