@@ -32,6 +32,12 @@ Result<std::unique_ptr<engine::Engine>> make_native(const WorkerFlags& flags, en
   engine::NativeOptions options;
   options.threads = flags.threads;
   options.weights_dtype = dtype;
+  options.free_memory = [] {
+    const auto memory = telemetry::internal::read_memory_use();
+    // Not 0, which means unknown.
+    return memory ? std::max<int64_t>(1, static_cast<int64_t>(memory->total - std::min(memory->used, memory->total)))
+                  : 0;
+  };
   options.plan_kv = [&](const engine::ModelSpec& model) {
     return plan_kv(model, {free_memory_of_machine(), native_kv_bytes_per_token(model), false});
   };

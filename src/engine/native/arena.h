@@ -51,6 +51,15 @@ class Arena {
     release_to({});
     if (chunks_.size() > 1) chunks_.clear();
   }
+  // Gives all memory back. The next piece takes `most` floats at once, or its own size if that is more, so that the
+  // pieces of a known sum lie in one chunk.
+  void renew(size_t most) {
+    chunks_.clear();
+    release_to({});
+    most_ = most;
+  }
+  // Returns as much as was taken at a time since renew(), in floats, or what was expected there.
+  size_t most() const { return most_; }
   // Returns the size of all memory that it holds, in floats.
   size_t size() const {
     size_t sum = 0;
@@ -77,7 +86,7 @@ class Arena {
   size_t chunk_ = 0;
   size_t used_ = 0;   // of that chunk
   size_t taken_ = 0;  // of all chunks, without what was left at their ends
-  size_t most_ = 0;   // that was ever taken
+  size_t most_ = 0;   // that was taken at a time, or is expected
 };
 
 // Returns to the arena what was taken during the lifetime of this object.

@@ -10,7 +10,7 @@ namespace tuft::engine::native {
 BackEnd::BackEnd(std::unique_ptr<ThreadPool> pool, ModelSpec spec, Weights weights, const NativeOptions& options)
     : pool_(std::move(pool)),
       model_(std::move(spec), std::move(weights), *pool_),
-      pass_(model_, options.activation_bytes_max),
+      pass_(model_, options.activation_bytes_max, options.free_memory),
       cache_(model_.transformer().kv_offset(model_.spec().layers, 0), options.kv_bytes_max),
       peak_flops_(measure_peak_flops(*pool_)) {}
 

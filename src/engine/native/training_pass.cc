@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <new>
 #include <numeric>
 
 #include "engine/native/buffer.h"
@@ -9,6 +10,13 @@
 #include "engine/native/ops/rows.h"
 
 namespace tuft::engine::native {
+namespace {
+
+// Whether so little is free is not asked: it takes longer than a short pass.
+constexpr int64_t kAskedBytesMin = int64_t{64} << 20;
+
+}  // namespace
+
 void TrainingPass::drop() {
   kept_ = false;
   adapters_.clear();
@@ -18,6 +26,60 @@ void TrainingPass::drop() {
   blocks_.clear();
   inputs_.clear();
   logits_ = nullptr;
+  if (std::exchange(is_long_, false)) give_memory_back();
+}
+
+void TrainingPass::give_memory_back() {
+  keep_.renew(0);
+  layer_.renew(0);
+  model_.scratch().renew(0);
+  model_.transformer().give_thread_memory_back();
+}
+
+size_t TrainingPass::held() const {
+  return keep_.size() + layer_.size() + model_.scratch().size() + model_.transformer().thread_floats();
+}
+
+bool TrainingPass::has_room(const PassFloats& need) const {
+  const auto missing = (static_cast<int64_t>(need.total()) - static_cast<int64_t>(held())) * int64_t{sizeof(float)};
+  if (free_memory_ == nullptr || missing <= kAskedBytesMin) return true;
+  const int64_t free = free_memory_();
+  return free == 0 || missing <= free;
+}
+
+PassFloats TrainingPass::memory_of(const Pack& pack, bool backward, bool recompute) const {
+  PassShape shape;
+  shape.rows = pack.tokens.size();
+  shape.segments = pack.segments.size();
+  for (const Segment& segment : pack.segments) {
+    const auto length = static_cast<size_t>(segment.end - segment.begin);
+    shape.kv_blocks += (length + kKvBlock - 1) / kKvBlock;
+    shape.longest = std::max(shape.longest, length);
+    shape.one_adapter = shape.one_adapter && segment.adapter == pack.segments.front().adapter;
+  }
+  for (const auto& adapter : adapters_) {
+    if (adapter != nullptr) shape.rank = std::max(shape.rank, static_cast<size_t>(adapter->spec().rank));
+  }
+  shape.logits_rows = std::min(rows_.size(), static_cast<size_t>(model_.logits_rows_max()));
+  shape.keeps_logits = backward && shape.logits_rows == rows_.size();
+  shape.backward = backward;
+  shape.recompute = recompute;
+  shape.threads = static_cast<size_t>(model_.pool().threads());
+  return pass_floats(model_.spec(), shape);
+}
+
+// Decides whether the pass is long. Nothing else on this thread takes memory until it ends.
+void TrainingPass::ask_for_memory(const Pack& pack, bool backward) {
+  const size_t activations = Transformer::activation_floats(model_.spec()) * sizeof(float) * pack.tokens.size() *
+                             static_cast<size_t>(model_.spec().layers);
+  is_long_ = static_cast<int64_t>(activations) > activation_bytes_max_ || !has_room(memory_of(pack, backward, false));
+  if (!is_long_) return;
+  give_memory_back();
+  const PassFloats need = memory_of(pack, backward, true);
+  if (!has_room(need)) throw std::bad_alloc();
+  keep_.renew(need.keep);
+  layer_.renew(need.layer);
+  model_.scratch().renew(need.scratch);
 }
 
 bool TrainingPass::uses(const Adapter* adapter) const {
@@ -52,9 +114,7 @@ void TrainingPass::run_blocks(bool keep) {
   const int layers = model_.spec().layers;
   const int rows = batch_.rows;
   const size_t width = floats(rows, model_.spec().hidden_size);
-  const size_t bytes = Transformer::activation_floats(model_.spec()) * sizeof(float) * static_cast<size_t>(rows) *
-                       static_cast<size_t>(layers);
-  recompute_ = keep && static_cast<int64_t>(bytes) > activation_bytes_max_;
+  recompute_ = keep && is_long_;
   const bool keep_all = keep && !recompute_;
   inputs_.assign(static_cast<size_t>(layers) + 1, keep_.take(width));
   for (size_t i = 1; i < inputs_.size() && keep; ++i) inputs_[i] = keep_.take(width);
@@ -128,8 +188,9 @@ void TrainingPass::forward(const Pack& pack, const std::vector<std::shared_ptr<A
   drop();
   model_.scratch().reset();
   adapters_ = adapters;
-  make_batch(pack);
   rows_ = TargetRows(pack);
+  ask_for_memory(pack, keep);
+  make_batch(pack);
   run_blocks(keep);
   head_forward(keep, logprobs);
   if (keep) {

@@ -1,12 +1,19 @@
 // TrainingPass: one forward pass over a pack, and its backward pass.
+//
+// Its memory is kept for the next pass, unless its activations are over the limit or do not fit into what is free: such
+// a long pass asks whether there is memory for all that it needs (pass_memory.h), takes it at once, and gives it back.
+// Otherwise one long datum would take from then on what KV cache and adapters were promised.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/back_end/target_rows.h"
 #include "engine/native/model.h"
+#include "engine/native/pass_memory.h"
 #include "engine/sample/distribution.h"
 #include "engine/training_engine.h"
 
@@ -14,12 +21,15 @@ namespace tuft::engine::native {
 
 class TrainingPass {
  public:
-  TrainingPass(Model& model, int64_t activation_bytes_max)
+  // The options are those of NativeOptions.
+  TrainingPass(Model& model, int64_t activation_bytes_max, std::function<int64_t()> free_memory)
       : model_(model),
         activation_bytes_max_(activation_bytes_max),
+        free_memory_(std::move(free_memory)),
         distributions_(static_cast<size_t>(model.pool().threads())) {}
 
-  // `adapters` has one entry per segment. Requires a checked pack. Throws std::bad_alloc.
+  // `adapters` has one entry per segment. Requires a checked pack. Throws std::bad_alloc, also if less memory is free
+  // than the pass and its backward pass need.
   void forward(const Pack& pack, const std::vector<std::shared_ptr<Adapter>>& adapters, bool keep,
                std::span<float> logprobs);
   // Requires kept(). Consumes the activations.
@@ -30,7 +40,16 @@ class TrainingPass {
   bool uses(const Adapter* adapter) const;
   void drop();
 
+  // Returns what pass_floats() returns for a pack.
+  PassFloats memory_of(const Pack& pack, bool backward, bool recompute) const;
+  // Returns the size of the memory that it holds, and the most that was taken at a time, in floats.
+  size_t held() const;
+  size_t most() const { return keep_.most() + layer_.most() + model_.scratch().most(); }
+
  private:
+  bool has_room(const PassFloats& need) const;
+  void ask_for_memory(const Pack& pack, bool backward);
+  void give_memory_back();
   void make_batch(const Pack& pack);
   void run_blocks(bool keep);
   BlockActivations& recomputed(int layer);
@@ -44,8 +63,10 @@ class TrainingPass {
   void temper(size_t index, float* logits) const;
 
   Model& model_;
-  int64_t activation_bytes_max_;
+  const int64_t activation_bytes_max_;
+  const std::function<int64_t()> free_memory_;  // may be empty
   bool kept_ = false;
+  bool is_long_ = false;
   std::vector<std::shared_ptr<Adapter>> adapters_;
   Batch batch_;
   std::vector<const float*> cache_pointers_;

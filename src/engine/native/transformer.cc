@@ -40,6 +40,16 @@ BlockActivations Transformer::allocate(Arena& arena, int rows, bool with_logsume
   return activations;
 }
 
+size_t Transformer::thread_floats() const {
+  size_t sum = 0;
+  for (const Floats& scratch : thread_scratch_) sum += scratch.size();
+  return sum;
+}
+
+void Transformer::give_thread_memory_back() {
+  for (Floats& scratch : thread_scratch_) scratch = {};
+}
+
 void Transformer::embed(const Batch& batch, float* x) {
   rope_.extend(*std::max_element(batch.positions.begin(), batch.positions.end()) + 1);
   for_rows(gemm_.pool(), batch.rows, spec_.hidden_size, [&](int row) {

@@ -45,6 +45,10 @@ class Transformer {
   // nothing below can be trained, dx becomes undefined.
   void backward(const Batch& batch, int layer, BlockActivations& activations, bool to_input, float* dx);
 
+  // The memory of attention, which each thread keeps for the next time: returns its size, and gives it back.
+  size_t thread_floats() const;
+  void give_thread_memory_back();
+
   // Returns the offset of a layer and head in a block of the cache, in floats; for layer == layers, the block size.
   ptrdiff_t kv_offset(int layer, int kv_head) const {
     return (static_cast<ptrdiff_t>(layer) * spec_.kv_heads + kv_head) * kv_head_floats(spec_.head_dim);

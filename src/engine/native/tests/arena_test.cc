@@ -26,6 +26,17 @@ TEST(Arena, PiecesGrowALittleEachTimeThenOnlyTheNewestMemoryIsKept) {
   EXPECT_LT(arena.size(), kLarge + 41'000) << "all in one chunk";
 }
 
+TEST(Arena, MemoryIsGivenBackThenPiecesOfAKnownSumLieInOneChunk) {
+  constexpr size_t kSum = 3 * kLarge + 1000;
+  Arena arena;
+  (void)arena.take(kLarge);
+  arena.renew(kSum);
+  EXPECT_EQ(arena.size(), 0U);
+  for (int i = 0; i < 3; ++i) (void)arena.take(kLarge);
+  EXPECT_EQ(arena.size(), kSum);
+  EXPECT_EQ(arena.most(), kSum);
+}
+
 // As a pass does in which each block returns its scratch memory.
 TEST(Arena, AnySizesThenPiecesInUseNeverOverlap) {
   Arena arena;

@@ -110,6 +110,25 @@ TEST(NativeEngine, ActivationsOverTheLimitThenSameBits) {
   }
 }
 
+TEST(NativeEngine, PassNeedsMoreMemoryThanIsFreeThenOnlyThatOneFails) {
+  const ModelSpec spec = tiny_spec(Family::kQwen3, false);
+  NativeOptions options;
+  options.threads = 2;
+  options.free_memory = [] { return int64_t{1} << 20; };
+  const auto engine = make_engine(spec, MemoryTensors(spec, 7), options).value();
+  const AdapterId a("a");
+  ASSERT_TRUE(engine->adapters().create(a, random_adapter(spec, 3, 1)).ok());
+  const Pack too_long = pack_of({{a, random_tokens(spec, 40'000, 1)}});  // more than 64 MiB
+  std::vector<float> logprobs(too_long.targets.size());
+  for (const bool keep : {false, true}) {
+    const Status failed = engine->training().forward(too_long, keep, logprobs);
+    ASSERT_FALSE(failed.ok());
+    EXPECT_EQ(failed.error().code, ErrorCode::kResourceExhausted);
+    EXPECT_EQ(failed.error().reason, "memory");
+  }
+  EXPECT_TRUE(std::isfinite(train(*engine, pack_of({{a, random_tokens(spec, 50, 2)}})).front()));
+}
+
 TEST(NativeEngine, NanInOneTenantThenOthersUntouched) {
   const ModelSpec spec = tiny_spec(Family::kLlama, true);
   const auto engine = engine_with_options(spec);
