@@ -41,6 +41,22 @@ Error no_room() {
           "adapter_memory_bytes"};
 }
 
+// Needs no memory itself if there is none: short strings lie inside the object.
+Error no_memory() noexcept try {
+  return {ErrorCode::kResourceExhausted, "not enough memory to bring an adapter back; try again later", "memory"};
+} catch (const std::bad_alloc&) {
+  return {ErrorCode::kResourceExhausted, "out of memory", "memory"};
+}
+
+// Without memory for this news the adapter stays in its page, and whoever asks for it next is told.
+Error lost(const Error& cause) noexcept try {
+  return data_loss(
+      "the adapter could not be brought back into memory: " + cause.message + "; load its newest checkpoint",
+      "adapter_page_lost");
+} catch (const std::bad_alloc&) {
+  return no_memory();
+}
+
 std::string_view kind_name_of(AdapterKind kind) {
   return kind == AdapterKind::kTraining ? "training" : "sampler";
 }
@@ -74,8 +90,7 @@ void PageJob::run() try {
     status = std::move(read).error();
   }
 } catch (const std::bad_alloc&) {
-  status =
-      Error{ErrorCode::kResourceExhausted, "not enough memory to bring an adapter back; try again later", "memory"};
+  status = no_memory();
 }
 
 AdapterPager::AdapterPager(const engine::ModelSpec& model, engine::AdapterStore& store, const Clock& clock,
@@ -286,7 +301,7 @@ bool AdapterPager::send(const engine::AdapterId& id, Entry& entry, bool out, eng
   job->adapter = id;
   job->out = out;
   job->directory = options_.directory;
-  job->turn = "page " + entry.tenant;
+  job->tenant = entry.tenant;
   job->bytes = out ? entry.bytes : 0;
   job->page = entry.page;
   job->begin = clock_.monotonic();
@@ -393,13 +408,14 @@ std::optional<AdapterPager::Arrival> AdapterPager::finish_out(PageJob& job, Entr
     adapters_.erase(job.adapter);
   }
   if (!wanted && status.ok()) return std::nullopt;
-  return Arrival{job.adapter, std::move(status)};
+  return Arrival{std::move(job.adapter), std::move(status)};
 }
 
 std::optional<AdapterPager::Arrival> AdapterPager::finish_in(PageJob& job, Entry& entry) {
   if (entry.job != job.number) return std::nullopt;
-  Status status = job.status;
+  Status status = std::move(job.status);
   if (status.ok()) status = store_.create(job.adapter, job.state);
+  if (!status.ok() && status.error().code != ErrorCode::kResourceExhausted) status = lost(status.error());
   if (status.ok()) {
     move(entry, Location::kEngine);
     if (entry.kind == AdapterKind::kTraining) entry.page.reset();
@@ -408,11 +424,8 @@ std::optional<AdapterPager::Arrival> AdapterPager::finish_in(PageJob& job, Entry
   } else {
     count(entry, -1);
     adapters_.erase(job.adapter);
-    status = data_loss(
-        "the adapter could not be brought back into memory: " + status.error().message + "; load its newest checkpoint",
-        "adapter_page_lost");
   }
-  return Arrival{job.adapter, std::move(status)};
+  return Arrival{std::move(job.adapter), std::move(status)};
 }
 
 // A move for whose record there is no memory is not logged.

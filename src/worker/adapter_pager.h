@@ -45,15 +45,16 @@ struct PagerOptions {
   int64_t leaving_bytes_max = 0;    // of adapters whose pages are not written yet; 0: bytes_max, or 256 MiB if more
 };
 
-// One move between the engine and a page. The engine thread creates and finishes it; the file thread runs it in
+// One move between the engine and a page. The engine thread creates and finishes it; the page thread runs it in
 // between, those of one adapter in the order of sending.
 struct PageJob {
-  // Writes nothing, and drops the state, if the adapter was removed meanwhile.
+  // Writes nothing, and drops the state, if the adapter was removed meanwhile. Does not throw: a lack of memory is the
+  // status kResourceExhausted.
   void run();
 
   uint64_t number = 0;
   engine::AdapterId adapter;
-  std::string turn;  // at the file thread: each tenant has one for its pages, beside that of its operations
+  std::string tenant;  // whose turn at the page thread it takes
   bool out = false;
   int64_t bytes = 0;     // that its adapter takes until it is written
   bool dropped = false;  // the adapter was removed before it was written
@@ -73,7 +74,7 @@ class AdapterPager {
   struct Surroundings {
     // Returns whether an operation or a sample uses the adapter now; it then stays in the engine.
     std::function<bool(const engine::AdapterId&)> at_work;
-    // Gives the job to the file thread; finish() gets it back. Returns false, and leaves the job, where its queue is
+    // Gives the job to the page thread; finish() gets it back. Returns false, and leaves the job, where its queue is
     // full or has no memory.
     std::function<bool(std::unique_ptr<PageJob>&)> send;
   };
@@ -104,9 +105,11 @@ class AdapterPager {
 
   struct Arrival {
     engine::AdapterId adapter;
-    Status status;  // kDataLoss: the adapter is lost and no longer exists
+    // kDataLoss: the adapter is lost and no longer exists. After another error it can be asked for again if it exists.
+    Status status;
   };
-  // Ends a job. Returns the adapter whose waiting work can go on, if there is one.
+  // Ends a job. Returns the adapter whose waiting work can go on, if there is one. Does not throw, whatever the job's
+  // status is.
   std::optional<Arrival> finish(std::unique_ptr<PageJob> job);
 
   struct Counts {

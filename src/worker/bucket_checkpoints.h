@@ -19,7 +19,7 @@ namespace tuft::worker {
 // A place of a checkpoint is how the names of its objects begin, without the slash before the name of a file. It is
 // used for one checkpoint only, whose files never change.
 //
-// Confined to the transfer thread, except cancel().
+// Confined to the file thread, except cancel().
 class BucketCheckpoints {
  public:
   // Copies are in a new directory below `directory`, which is removed at the end. Removes those that killed processes

@@ -19,8 +19,8 @@ namespace {
 constexpr int kTurnsInARowMax = 64;
 constexpr Nanos kTurnsTimeMax = kSecond / 2;
 
-// An operation's own file, the page of its adapter, and the page of an adapter that makes room for it.
-constexpr size_t kFileJobsPerOperation = 3;
+// The page of its adapter, and the page of an adapter that makes room for it.
+constexpr size_t kPagesPerOperation = 2;
 
 Error removed_error() {
   return {ErrorCode::kGone, "the model was unloaded before this operation's turn", "adapter_removed"};
@@ -63,12 +63,8 @@ EngineLoop::EngineLoop(engine::Engine& engine, EngineLoopOptions options, engine
                 return queues_.contains(adapter.str()) || samples_.runs_on(adapter);
               },
               [this](std::unique_ptr<PageJob>& job) {
-                if (files_.size() >= (kFileJobsPerOperation - 1) * options_.operations_max) return false;
-                FileJob file{{}, nullptr, std::move(job)};
-                // The queue reads the name of the turn before another thread gets the job.
-                if (files_.try_push(file.page->turn, std::move(file))) return true;
-                job = std::move(file.page);  // NOLINT(bugprone-use-after-move): a refused job is unchanged
-                return false;
+                const std::string& tenant = job->tenant;  // the queue reads it before another thread gets the job
+                return pages_.try_push(tenant, std::move(job));
               }}),
       samples_(*sampler_, pager_, [this](size_t count) { inbox_.answered(count); }),
       context_{engine_,
@@ -84,12 +80,12 @@ EngineLoop::EngineLoop(engine::Engine& engine, EngineLoopOptions options, engine
                [this](const engine::AdapterId& adapter) { samples_.fail(adapter, sampler_removed()); },
                [this](Operation& operation) { trained(operation); }},
       gauges_(options_.base_model, options_.sampler.memory_bytes, clock, [this] { return inbox_.unanswered(); }),
-      files_(kFileJobsPerOperation * options_.operations_max),
-      transfers_(options_.operations_max) {
+      files_(options_.operations_max),
+      pages_(kPagesPerOperation * options_.operations_max) {
   if (!options_.threads) return;
   engine_thread_ = std::thread([this] { run(); });
-  file_thread_ = std::thread([this] { run_files(files_); });
-  if (options_.bucket != nullptr) transfer_thread_ = std::thread([this] { run_files(transfers_); });
+  file_thread_ = std::thread([this] { run_files(); });
+  page_thread_ = std::thread([this] { run_pages(); });
 }
 
 EngineLoop::~EngineLoop() {
@@ -406,10 +402,10 @@ void EngineLoop::stop() {
   skip_files_ = true;
   if (options_.bucket != nullptr) options_.bucket->cancel();
   if (engine_thread_.joinable()) engine_thread_.join();
-  files_.close();  // after the piece that was running: it may have had work for the file thread
-  transfers_.close();
+  files_.close();  // after the piece that was running: it may have had work for the other threads
+  pages_.close();
   if (file_thread_.joinable()) file_thread_.join();
-  if (transfer_thread_.joinable()) transfer_thread_.join();
+  if (page_thread_.joinable()) page_thread_.join();
   // No other thread is left, so this one may touch what they owned.
   std::deque<InboxItem> items;
   inbox_.take(items, false);

@@ -2,9 +2,9 @@
 // operations, training passes and steps of the sampler. It splits its time so that neither training nor sampling
 // starves the other. Each adapter has a queue of its operations. forward and forward_backward go to the training
 // scheduler, which packs those of all adapters into passes. Every other operation waits for those before it in its
-// queue, and for no other queue. A second thread reads and writes the files of checkpoints and of paged adapters, where
-// tenants take turns (turn_queue.h). Checkpoints in a bucket have a third thread, the transfer thread, so that no page
-// waits for a network.
+// queue, and for no other queue. The file thread reads and writes checkpoints, in a directory or in a bucket, and the
+// page thread the pages of adapters, which are local: so no adapter waits in its page for a file server or a network.
+// Tenants take turns at each of the two (turn_queue.h).
 #pragma once
 
 #include <atomic>
@@ -40,7 +40,7 @@ struct EngineLoopOptions {
   double training_share = 0.5;          // of the engine's time, while there is sampling to do as well
   Nanos share_debt_max = kSecond;       // limit of the time that one of them may owe the other
   size_t operations_max = 4096;         // calls without an answer; more are refused with kResourceExhausted
-  bool threads = true;                  // false: a test runs the steps of both threads, in an order of its own
+  bool threads = true;                  // false: a test runs the steps of all threads, in an order of its own
 };
 
 // It has more than 25 methods: a short one for each transition of an operation between inbox, queues and turns, all on
@@ -69,10 +69,11 @@ class EngineLoop {
   // Answers every call with kUnavailable and ends the threads after the piece of work that is running. Idempotent.
   void stop();
 
-  // The steps of the threads, for tests without threads: they take what the inbox holds and run one piece of work, or
-  // one job of the queues for files. Return false if there was nothing to do. One thread at a time.
+  // The steps of the threads, for tests without threads: the engine's takes what the inbox holds and runs one piece of
+  // work, the others run one job. Return false if there was nothing to do. One thread at a time.
   bool run_engine_step();
   bool run_file_step();
+  bool run_page_step();
 
   const engine::Engine& engine() const { return engine_; }  // model() and weights_dtype() only
   const Clock& clock() const { return clock_; }
@@ -82,18 +83,17 @@ class EngineLoop {
   struct AdapterQueue {
     std::deque<std::unique_ptr<Operation>> operations;
     size_t training = 0;    // number of operations at the front that are with the training scheduler
-    bool has_turn = false;  // the first operation is in turns_ or stepped_, with a thread for files or in stepping_
+    bool has_turn = false;  // the first operation is in turns_ or stepped_, with the file thread or in stepping_
     bool begun = false;     // the first operation has run before
     bool waits = false;     // until the adapter is back from its page
   };
 
   using Queues = std::map<std::string, AdapterQueue>;
 
-  // The work of the threads for files: either an operation or a page.
+  // The work of the file thread.
   struct FileJob {
     std::string queue;  // of the operation
     Operation* operation = nullptr;
-    std::unique_ptr<PageJob> page;
   };
 
   void run();
@@ -124,8 +124,10 @@ class EngineLoop {
   bool send_to_files(Queues::iterator at);
   void load_ended();
   void accept(FileDone done);
-  void run_files(TurnQueue<FileJob>& jobs);
+  void run_files();
   void run_file(FileJob job);
+  void run_pages();
+  void run_page(std::unique_ptr<PageJob> page);
 
   engine::Engine& engine_;
   TracedTraining training_;
@@ -168,11 +170,11 @@ class EngineLoop {
   EngineGauges gauges_;
 
   TurnQueue<FileJob> files_;
-  TurnQueue<FileJob> transfers_;  // operations whose files are in the bucket
+  TurnQueue<std::unique_ptr<PageJob>> pages_;
   std::atomic<bool> skip_files_{false};
   std::thread engine_thread_;
   std::thread file_thread_;
-  std::thread transfer_thread_;
+  std::thread page_thread_;
 };
 
 }  // namespace tuft::worker

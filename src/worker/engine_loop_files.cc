@@ -1,4 +1,5 @@
-// The part of EngineLoop that gives work to the threads for files and takes it back.
+// The part of EngineLoop that gives work to the file thread and the page thread and takes it back.
+#include <memory>
 #include <new>
 #include <string>
 #include <utility>
@@ -14,7 +15,7 @@ constexpr int kLoadsMax = 8;
 
 }  // namespace
 
-// Gives the first operation to a thread for files, or lets it wait until fewer adapters are loaded. Returns false if it
+// Gives the first operation to the file thread, or lets it wait until fewer adapters are loaded. Returns false if it
 // failed, for a lack of memory.
 bool EngineLoop::send_to_files(Queues::iterator at) {
   Operation& operation = *at->second.operations.front();
@@ -22,10 +23,9 @@ bool EngineLoop::send_to_files(Queues::iterator at) {
   const bool waits = loads && loads_ == kLoadsMax;
   // Each queue has at most one entry, and there are at most operations_max queues: only memory can be lacking.
   const Status sent = without_exceptions([&]() -> Status {
-    auto& jobs = options_.bucket == nullptr ? files_ : transfers_;
     if (waits) {
       loads_waiting_.push(operation.tenant(), 1, std::string(at->first));
-    } else if (!jobs.try_push(operation.tenant(), {at->first, &operation, nullptr})) {
+    } else if (!files_.try_push(operation.tenant(), {at->first, &operation})) {
       return out_of_memory();
     }
     return {};
@@ -57,17 +57,19 @@ void EngineLoop::accept(FileDone done) {
   }
 }
 
-void EngineLoop::run_files(TurnQueue<FileJob>& jobs) {
-  while (auto job = jobs.pop()) {
+void EngineLoop::run_files() {
+  while (auto job = files_.pop()) {
     if (!skip_files_) run_file(std::move(*job));
   }
 }
 
-void EngineLoop::run_file(FileJob job) {
-  if (job.page != nullptr) {
-    job.page->run();
-    return inbox_.deliver(std::move(job.page));
+void EngineLoop::run_pages() {
+  while (auto page = pages_.pop()) {
+    if (!skip_files_) run_page(std::move(*page));
   }
+}
+
+void EngineLoop::run_file(FileJob job) {
   Operation& operation = *job.operation;
   const auto done = without_exceptions([&]() -> Result<Operation::Progress> {
     operation.run_file();
@@ -77,11 +79,22 @@ void EngineLoop::run_file(FileJob job) {
   inbox_.deliver(FileDone{std::move(job.queue)});
 }
 
+void EngineLoop::run_page(std::unique_ptr<PageJob> page) {
+  page->run();
+  inbox_.deliver(std::move(page));
+}
+
 bool EngineLoop::run_file_step() {
   auto job = files_.try_pop();
-  if (!job) job = transfers_.try_pop();
   if (!job) return false;
   run_file(std::move(*job));
+  return true;
+}
+
+bool EngineLoop::run_page_step() {
+  auto page = pages_.try_pop();
+  if (!page) return false;
+  run_page(std::move(*page));
   return true;
 }
 

@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "tests/support"))
 import lab_results
 
 TESTS = pathlib.Path(os.environ.get("TUFT_BIN_DIR", ROOT / "build/release/bin")).parent / "tests"
-PROGRAMS = {"tuft_worker_test": "engine thread and file thread of the worker",
+PROGRAMS = {"tuft_worker_test": "engine, file and page threads of the worker",
             "tuft_control_test": "clients, store, worker and kills of the server"}
 SEEDS_AT_FIRST = 300
 

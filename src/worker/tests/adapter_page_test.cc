@@ -2,10 +2,13 @@
 
 #include <cstring>
 #include <limits>
+#include <memory>
 
 #include <gtest/gtest.h>
 
+#include "base/testing/failing_allocations.h"
 #include "base/testing/temp_dir.h"
+#include "worker/adapter_pager.h"
 
 namespace tuft::worker {
 namespace {
@@ -72,6 +75,19 @@ TEST(AdapterPage, NoPlaceOrNothingWrittenThenAnErrorThatSaysSo) {
   EXPECT_EQ(empty.read().error().reason, "adapter_page_lost");
   AdapterPage page;
   EXPECT_EQ(page.write("/proc/none", odd_state()).error().code, ErrorCode::kInternal);
+}
+
+TEST(AdapterPage, MemoryRunsOutThenAJobSaysSoWithoutMemory) {
+  const TempDir directory;
+  PageJob job;
+  job.page = std::make_shared<AdapterPage>();
+  ASSERT_TRUE(job.page->write(directory / "pages", odd_state()).ok());
+  FailingAllocations::start(0, FailingAllocations::Which::kAllAfter);
+  job.run();
+  EXPECT_TRUE(FailingAllocations::stop());
+  ASSERT_FALSE(job.status.ok());
+  EXPECT_EQ(job.status.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(job.status.error().reason, "memory");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Tests of the threads for files of the engine loop: turns, what is in memory at a time, and a lack of memory.
+// Tests of the threads for files and pages of the engine loop: turns, what is in memory at a time, a file server that
+// hangs, and a lack of memory.
 #include <algorithm>
 #include <future>
 #include <mutex>
@@ -83,6 +84,22 @@ TEST_F(EngineLoopTest, ManyAdaptersAreLoadedThenFewAreInMemoryBeforeTheEngineTak
   EXPECT_EQ(order.size(), 51U);
 }
 
+TEST_F(EngineLoopTest, ACheckpointDirectoryHangsThenAdaptersComeBackFromTheirPages) {
+  start(60);  // room for one adapter
+  create("a");
+  create("b");  // "a" is in its page now
+  const std::shared_future<void> go_on = go_on_.get_future().share();
+  std::promise<void> begun;
+  auto hangs = post({.queue = "save", .file = [go_on, &begun] {
+                       begun.set_value();
+                       go_on.wait();
+                     }});
+  begun.get_future().wait();
+  for (const char* name : {"a", "b"}) EXPECT_TRUE(post({.queue = name, .needs_adapter = true}).get().ok()) << name;
+  go_on_.set_value();
+  EXPECT_TRUE(hangs.get().ok());
+}
+
 TEST_F(EngineLoopTest, MemoryRunsOutInAFileThenOnlyThatOperationFails) {
   start();
   const auto failed = post({.queue = "a", .file = [] { throw std::bad_alloc(); }}).get();
@@ -98,6 +115,33 @@ TEST_F(EngineLoopTest, MemoryRunsOutAfterAFileThenTheEngineLearnsOfItsEndAllTheS
     // The next allocation of the file thread is that of its message.
     EXPECT_TRUE(post({.queue = "a", .file = [] { FailingAllocations::start(0); }}).get().ok());
   }
+}
+
+TEST_F(EngineLoopTest, MemoryRunsOutForTheNewsThatAnAdapterIsLostThenTheNextCallHearsIt) {
+  start(60, false);  // room for one adapter
+  const std::string name = "an adapter with a name that needs memory";
+  create_adapter(name);
+  create_adapter("b");  // the other one is in its page now
+  engine_.before_create = [](const engine::AdapterId&) { return Status(data_loss("damaged")); };
+  const auto call = [&](bool has_memory) {
+    auto needs = post({.queue = name, .needs_adapter = true});
+    run_engine();
+    while (loop_->run_page_step()) {
+    }
+    if (!has_memory) FailingAllocations::start(0, FailingAllocations::Which::kAllAfter);
+    run_engine();
+    FailingAllocations::stop();
+    EXPECT_TRUE(is_ready(needs));
+    return needs.get();
+  };
+  const Status unknown = call(false);
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_EQ(unknown.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(unknown.error().reason, "memory");
+  const Status lost = call(true);
+  ASSERT_FALSE(lost.ok());
+  EXPECT_EQ(lost.error().code, ErrorCode::kDataLoss);
+  EXPECT_EQ(lost.error().reason, "adapter_page_lost");
 }
 
 }  // namespace

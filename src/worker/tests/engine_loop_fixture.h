@@ -78,6 +78,11 @@ class EngineLoopTest : public ::testing::Test {
     while (loop_->run_engine_step()) {
     }
   }
+  // Runs the steps of all threads until there are none.
+  void run_all() {
+    while (loop_->run_engine_step() || loop_->run_page_step() || loop_->run_file_step()) {
+    }
+  }
   std::future<Status> post(Script script) {
     std::promise<Status> ended;
     auto future = ended.get_future();
@@ -108,10 +113,9 @@ class EngineLoopTest : public ::testing::Test {
   static bool is_ready(const std::future<Status>& future) {
     return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   }
-  // Runs the steps of both threads until there are none. Expects that the samples have succeeded then.
+  // Runs the steps of all threads until there are none. Expects that the samples have succeeded then.
   void expect_all_end(std::vector<std::future<Status>>& samples) {
-    while (loop_->run_engine_step() || loop_->run_file_step()) {
-    }
+    run_all();
     for (auto& sample : samples) {
       ASSERT_TRUE(is_ready(sample));
       EXPECT_TRUE(sample.get().ok());
@@ -123,14 +127,17 @@ class EngineLoopTest : public ::testing::Test {
     };
     EXPECT_TRUE(post({.queue = adapter, .run = run}).get().ok());
   }
-  // In a loop without threads. In the fake engine a sampler takes 20 bytes.
+  // In a loop without threads. In the fake engine a sampler takes 20 bytes, and an adapter in training 60.
   void create_sampler(const std::string& name, const std::string& tenant) {
-    const auto run = [name, tenant](EngineContext& context) {
-      EXPECT_TRUE(context.adapters.create(engine::AdapterId(name), {}, AdapterKind::kSampler, tenant).ok()) << name;
+    create_kind(name, AdapterKind::kSampler, tenant);
+  }
+  void create_adapter(const std::string& name) { create_kind(name, AdapterKind::kTraining, ""); }
+  void create_kind(const std::string& name, AdapterKind kind, const std::string& tenant) {
+    const auto run = [name, kind, tenant](EngineContext& context) {
+      EXPECT_TRUE(context.adapters.create(engine::AdapterId(name), {}, kind, tenant).ok()) << name;
     };
     auto created = post({.queue = "create", .run = run});
-    while (loop_->run_engine_step() || loop_->run_file_step()) {
-    }
+    run_all();
     EXPECT_TRUE(created.get().ok());
   }
 

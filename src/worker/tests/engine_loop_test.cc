@@ -23,30 +23,19 @@ using telemetry::testing::RecordedMetrics;
 
 // The adapter's page is lost while an operation that ends its queue has its turn.
 TEST_F(EngineLoopTest, APageIsLostThenAQueueWithItsTurnGoesOn) {
-  start(60);  // room for one adapter
-  create("a");
-  create("b");  // "a" is in its page now
-  const std::shared_future<void> go_on = go_on_.get_future().share();
-  auto held = post({.queue = "held", .file = [go_on] { go_on.wait(); }});
+  start(60, false);                                          // room for one adapter
+  for (const char* name : {"a", "b"}) create_adapter(name);  // "a" is in its page now
   auto needs = post({.queue = "a", .needs_adapter = true});
-  // Behind the page in the queue of the file thread, as it has the same tenant.
-  std::promise<void> page_was_read;
-  auto behind = post({.queue = "behind", .file = [&] { page_was_read.set_value(); }});
-  std::promise<void> blocked;
-  std::promise<void> unblock;
-  auto block = post({.queue = "block", .run = [&](EngineContext&) {
-                       blocked.set_value();
-                       unblock.get_future().wait();
-                     }});
-  blocked.get_future().wait();
+  run_engine();
   engine_.before_create = [](const engine::AdapterId&) { return Status(data_loss("the page is damaged")); };
   auto ends = post({.queue = "a", .ends_queue = true});
-  go_on_.set_value();
-  page_was_read.get_future().wait();
-  unblock.set_value();
+  while (loop_->run_page_step()) {
+  }
+  run_engine();  // finds the operation and behind it the page
+  ASSERT_TRUE(is_ready(needs));
   EXPECT_FALSE(needs.get().ok());
+  ASSERT_TRUE(is_ready(ends));
   EXPECT_TRUE(ends.get().ok());
-  for (auto* other : {&held, &behind, &block}) EXPECT_TRUE(other->get().ok());
 }
 
 TEST_F(EngineLoopTest, TenantsTakeTurnsAtTheEngine) {
@@ -115,7 +104,7 @@ TEST_F(EngineLoopTest, TooMuchWaitsForItsPageThenNewAdaptersAreRefused) {
     return status;
   };
   EXPECT_TRUE(create_now("a").ok());
-  EXPECT_TRUE(create_now("b").ok());  // the page of "a" waits for the file thread
+  EXPECT_TRUE(create_now("b").ok());  // the page of "a" waits for the page thread
   const Status refused = create_now("c");
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
@@ -124,7 +113,7 @@ TEST_F(EngineLoopTest, TooMuchWaitsForItsPageThenNewAdaptersAreRefused) {
       metrics.counter("tuft.scheduler.admission.rejections", {{"base_model", "m"}, {"reason", "adapter_memory_bytes"}}),
       1);
   EXPECT_EQ(metrics.gauge("tuft.lora.page.pending", {{"base_model", "m"}}), 60);
-  EXPECT_TRUE(loop_->run_file_step());
+  EXPECT_TRUE(loop_->run_page_step());
   run_engine();
   EXPECT_EQ(metrics.gauge("tuft.lora.page.pending", {{"base_model", "m"}}), 0);
   EXPECT_TRUE(create_now("c").ok()) << "the page was written";
@@ -147,10 +136,10 @@ TEST_F(EngineLoopTest, TooMuchWaitsForItsPageThenASamplerWithAPageMakesRoom) {
   create_now("a");
   create_now("b");
   create_now("c");
-  while (loop_->run_file_step()) run_engine();
+  while (loop_->run_page_step()) run_engine();
   auto back = post({.queue = "sampler", .needs_adapter = true});
   run_engine();
-  while (loop_->run_file_step()) run_engine();
+  while (loop_->run_page_step()) run_engine();
   ASSERT_TRUE(back.get().ok());
   for (const char* name : {"d", "e", "f"}) {
     create_now(name);
@@ -168,7 +157,7 @@ TEST_F(EngineLoopTest, AUserKeepsSamplersAtWorkThenThatOfAnotherUserComesIn) {
   for (; steps < 100 && !(light.valid() && is_ready(light)); ++steps) {
     for (const char* sampler : {"g1", "g2"}) heavy.push_back(sample_from(sampler, "heavy"));
     loop_->run_engine_step();
-    loop_->run_file_step();
+    loop_->run_page_step();
     if (steps == 0) light = sample_from("v", "light");
   }
   EXPECT_LT(steps, 100) << "it waited for samples that began after it";
@@ -229,7 +218,7 @@ TEST_F(EngineLoopTest, AnAdapterIsRemovedBeforeItsPageIsWrittenThenItIsNotWritte
                        }});
   run_engine();
   EXPECT_TRUE(removed.get().ok());
-  EXPECT_TRUE(loop_->run_file_step());
+  EXPECT_TRUE(loop_->run_page_step());
   run_engine();
   EXPECT_FALSE(std::filesystem::exists(directory_ / "pages"));
   EXPECT_EQ(
@@ -251,8 +240,7 @@ TEST_F(EngineLoopTest, MemoryRunsOutWhenAHeldSampleIsCancelledThenItEndsAllTheSa
     loop_->cancel_sample(ticket);
     run_engine();
     EXPECT_TRUE(FailingAllocations::stop());
-    while (loop_->run_engine_step() || loop_->run_file_step()) {
-    }
+    run_all();
     EXPECT_TRUE(is_ready(held));
     return held.get();
   };

@@ -1,4 +1,4 @@
-// The steps of the engine thread, of the file thread and of clients in every order that a seed makes. Whatever the
+// The steps of the engine, file and page threads and of clients in every order that a seed makes. Whatever the
 // order: each call is answered once, nothing blocks, gradients and steps are those of the operations that succeeded,
 // and samples do not depend on what runs beside them.
 #include "base/testing/interleaving.h"
@@ -147,7 +147,8 @@ class Scene {
   }
   bool run_files() {
     order_.step("file");
-    return loop_->run_file_step();
+    if (order_.happens(50)) return loop_->run_page_step() || loop_->run_file_step();
+    return loop_->run_file_step() || loop_->run_page_step();
   }
 
   // Mostly returns one that is known.
