@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <poll.h>
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -22,8 +23,8 @@ namespace asio = boost::asio;
 using asio::awaitable;
 using boost::system::error_code;
 
-constexpr size_t kWatchRoomBytes = 4 << 10;
-constexpr size_t kUnreadBytesMax = 64 << 10;  // from a client that keeps sending while it waits
+// Nobody is charged for what is read from a client that keeps sending while it waits.
+constexpr size_t kUnreadBytesMax = 4 << 10;
 constexpr size_t kLingerRoomBytes = 64 << 10;
 constexpr Nanos kHandshakeTimeout = 10 * kSecond;
 constexpr Nanos kLingerTimeout = 2 * kSecond;
@@ -53,6 +54,10 @@ void ClientSocket::enter(Phase phase, Nanos limit) {
 }
 
 void ClientSocket::enforce_deadline(Nanos now) {
+  if (waiting_ && waiting_->end_is_hidden && peer_has_ended()) {
+    waiting_->peer_gone = true;
+    waiting_->timer.cancel();
+  }
   if (now < deadline_) return;
   deadline_ = kForever;
   expired_ = true;
@@ -121,7 +126,7 @@ awaitable<ClientSocket::WaitEnd> ClientSocket::wait(std::shared_ptr<Waiting> wai
   if (!waiting->arrived) {
     waiting_ = waiting;
     enter(Phase::kWorking, kForever);
-    if (buffer_.size() == 0) buffer_.shrink_to_fit();
+    buffer_.shrink_to_fit();
     if (limits.time == kForever) {
       waiting->timer.expires_at(asio::steady_timer::time_point::max());
     } else {
@@ -148,18 +153,25 @@ awaitable<ClientSocket::WaitEnd> ClientSocket::wait(std::shared_ptr<Waiting> wai
   co_return WaitEnd::kTimedOut;
 }
 
-// Keeps reading, because pipelined requests would hide the end of the stream; stops at kUnreadBytesMax.
+// Keeps reading, because a pipelined request would hide the end of the stream; stops at kUnreadBytesMax.
 void ClientSocket::watch_peer(const std::shared_ptr<Waiting>& waiting) {
-  if (buffer_.size() >= kUnreadBytesMax) return;
+  waiting->end_is_hidden = buffer_.size() >= kUnreadBytesMax;
+  if (waiting->end_is_hidden) return;
   transport_.socket().async_wait(Transport::Socket::wait_read, [this, waiting](error_code code) {
     if (code || waiting->over) return;
-    const size_t size = transport_.read_now(buffer_.prepare(kWatchRoomBytes), code);
+    const size_t size = transport_.read_now(buffer_.prepare(kUnreadBytesMax - buffer_.size()), code);
     buffer_.commit(size);
     if (buffer_.size() == 0) buffer_.shrink_to_fit();
     if (!code || code == asio::error::would_block) return watch_peer(waiting);
     waiting->peer_gone = true;
     waiting->timer.cancel();
   });
+}
+
+// asio does not wait for EPOLLRDHUP, the end of a stream with bytes before it.
+bool ClientSocket::peer_has_ended() {
+  pollfd state{transport_.socket().native_handle(), POLLRDHUP, 0};
+  return ::poll(&state, 1, 0) == 1;
 }
 
 awaitable<void> ClientSocket::linger() {

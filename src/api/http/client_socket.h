@@ -29,7 +29,8 @@ struct Waiting {
   boost::asio::steady_timer timer;
   bool arrived = false;
   bool peer_gone = false;
-  bool over = false;  // the wait has ended; a value that arrives now is dropped
+  bool end_is_hidden = false;  // the client's end would lie behind bytes that are not read
+  bool over = false;           // the wait has ended; a value that arrives now is dropped
 };
 
 template <typename T>
@@ -62,7 +63,9 @@ class ClientSocket {
   enum class WaitEnd : uint8_t { kArrived, kTimedOut, kPeerGone, kStopped };
   struct WaitLimits {
     Nanos time = kForever;
-    bool watches_peer = true;    // a client that disconnects ends the wait
+    // A client that disconnects ends the wait. A few KiB of what it sends meanwhile are read, the rest stays in the
+    // kernel; after more than that, only the next enforce_deadline() notices the end.
+    bool watches_peer = true;
     bool until_arrival = false;  // nothing but the arrival ends the wait
     bool ends_at_stop = false;   // true: the server's stop ends the wait; false: the end of the grace period does
   };
@@ -104,6 +107,7 @@ class ClientSocket {
  private:
   bool ended() const { return expired_ || aborted_; }
   void watch_peer(const std::shared_ptr<Waiting>& waiting);
+  bool peer_has_ended();
 
   IoThread& thread_;
   Transport transport_;

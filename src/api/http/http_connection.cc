@@ -1,7 +1,6 @@
 #include "api/http/http_connection.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -44,12 +43,6 @@ constexpr size_t kUncountedBytesMax = 64 << 10;
 // Shorter bodies are written together with their head.
 constexpr size_t kJoinedBytesMax = 16 << 10;
 
-std::string chunk_head(size_t size) {
-  char text[24];
-  const auto end = std::to_chars(text, text + sizeof(text), size, 16).ptr;
-  return std::string(text, end).append("\r\n");
-}
-
 }  // namespace
 
 HttpConnection::HttpConnection(IoThread& thread, Transport::Socket socket, TlsContext* tls, Endpoints endpoints)
@@ -79,10 +72,10 @@ awaitable<void> HttpConnection::serve(std::shared_ptr<HttpConnection> self) {
 // Returns true if the connection can serve another request.
 awaitable<bool> HttpConnection::serve_one() {
   const Read outcome = co_await read_head();
-  head_memory_.shrink_to(0);
   if (outcome == Read::kClosed) co_return false;
   if (outcome != Read::kDone) {
     parser_.reset();  // writing the refusal can take long
+    head_memory_.shrink_to(0);
     const std::optional<Response> refusal = refusal_of(outcome, {}, thread_.limits);
     co_return co_await write_and_close(*refusal);
   }
@@ -90,6 +83,8 @@ awaitable<bool> HttpConnection::serve_one() {
   RequestHead head = parse_head(*parser_);
   head.client_is_local = endpoints_.client_is_local;
   Admission admission = thread_.dispatcher.admit(head);
+  const auto held = static_cast<size_t>(head_memory_.bytes()) / 2;
+  if (!hold_head(held, admission.user)) admission.refusal = refusal_of(Read::kNoRoomForHead, {}, thread_.limits);
   bool again = false;
   {
     // It reads the head, which lies in the parser, until its end.
@@ -97,6 +92,7 @@ awaitable<bool> HttpConnection::serve_one() {
     again = co_await answer(head, std::move(admission), record);
   }
   parser_.reset();
+  head_memory_.shrink_to(0);
   body_memory_.shrink_to(0);
   co_return again;
 }
@@ -132,7 +128,8 @@ awaitable<Read> HttpConnection::read_head() {
       const bool is_done = parser_->is_header_done();
       const size_t rest = is_done ? 0 : buffer.size();
       if (fields > kHeaderFieldsMax || parsed_bytes + rest > bytes_max) co_return Read::kHeaderTooLarge;
-      if (is_done) co_return has_unknown_framing(*parser_) ? Read::kMalformed : Read::kDone;
+      if (is_done && has_unknown_framing(*parser_)) co_return Read::kMalformed;
+      if (is_done) co_return hold_head(parsed_bytes + fields * kFieldBytes) ? Read::kDone : Read::kNoRoomForHead;
     }
     if (!hold_head(parsed_bytes + buffer.size() + fields * kFieldBytes)) co_return Read::kNoRoomForHead;
     const Fill outcome = co_await socket_.fill(kHeadRoomBytes);
@@ -140,10 +137,12 @@ awaitable<Read> HttpConnection::read_head() {
   }
 }
 
-// Charges the memory of a long head that is not complete to the client's address. The buffer doubles when it grows.
-bool HttpConnection::hold_head(size_t bytes) {
+// Charges a long head, whose buffer doubles when it grows: to the client's address, until its user is known, because
+// others may share the address, such as all behind a proxy.
+bool HttpConnection::hold_head(size_t bytes, const control::UserId& user) {
   if (bytes < kHeadRoomBytes) return true;
-  if (head_memory_.bytes() == 0) head_memory_ = thread_.counts.heads->open(std::to_string(endpoints_.client_group));
+  const std::string who = user.empty() ? std::to_string(endpoints_.client_group) : "user " + user.str();
+  head_memory_ = thread_.counts.heads->open(who);
   return head_memory_.grow_to(static_cast<int64_t>(2 * bytes), most_heads(thread_.limits)) ==
          ByteAccount::Answer::kTaken;
 }
@@ -162,11 +161,10 @@ Read HttpConnection::take_room(size_t body_bytes, const Admission& admission) {
   return Read::kNoRoom;
 }
 
-// A body without Content-Length is charged while it arrives.
+// A body without Content-Length is charged while it arrives. What is read behind a body, which nobody pays, is little.
 awaitable<Read> HttpConnection::read_body(const Admission& admission) {
   parser_->eager(true);
   const auto length = parser_->content_length();
-  const bool is_small = length && *length <= kHeadRoomBytes;
   beast::flat_buffer& buffer = socket_.buffer();
   while (!parser_->is_done()) {
     if (buffer.size() > 0) {
@@ -179,7 +177,8 @@ awaitable<Read> HttpConnection::read_body(const Admission& admission) {
       if (parser_->is_done()) break;
       if (buffer.size() > kUnparsedBytesMax) co_return Read::kMalformed;
     }
-    const Fill outcome = co_await socket_.fill(is_small ? kHeadRoomBytes : kBodyRoomBytes);
+    const uint64_t left = parser_->content_length_remaining().value_or(0);
+    const Fill outcome = co_await socket_.fill(std::clamp<uint64_t>(left, kHeadRoomBytes, kBodyRoomBytes));
     if (outcome != Fill::kDone) co_return outcome == Fill::kTimedOut ? Read::kTimedOut : Read::kClosed;
   }
   // The fields of a trailer are kept with those of the head.
@@ -383,9 +382,7 @@ awaitable<HttpConnection::LateResponse> HttpConnection::await_future(Exchange& e
   limits.time = poll_time();
   limits.ends_at_stop = true;
   const WaitEnd end = co_await socket_.wait(wait, limits);
-  if (end == WaitEnd::kArrived) {
-    co_return thread_.dispatcher.finish(exchange, future, std::move(*wait->value));
-  }
+  if (end == WaitEnd::kArrived) co_return thread_.dispatcher.finish(exchange, future, std::move(*wait->value));
   control.end_wait(number);
   Response response = try_again_response(future.request);
   // A client that has only ended its sending still reads this; for one that is gone it is lost.

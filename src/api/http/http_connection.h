@@ -1,8 +1,8 @@
 // Serves the requests of one connection.
 //
 // The room http/ promises: a request is read completely or refused within the configured limits of size, time and
-// memory; requests of a connection are answered one at a time, in order (pipelined ones wait in the buffer); no slow or
-// silent client blocks a thread.
+// memory; requests of a connection are answered one at a time, in order (pipelined ones wait, most of them in the
+// kernel); no slow or silent client blocks a thread.
 #pragma once
 
 #include <memory>
@@ -48,7 +48,7 @@ class HttpConnection {
 
   boost::asio::awaitable<bool> serve_one();
   boost::asio::awaitable<Read> read_head();
-  bool hold_head(size_t bytes);
+  bool hold_head(size_t bytes, const control::UserId& user = {});
   boost::asio::awaitable<Read> read_body(const Admission& admission);
   boost::asio::awaitable<bool> skip_body();
   Read take_room(size_t body_bytes, const Admission& admission);
@@ -73,7 +73,7 @@ class HttpConnection {
   ClientSocket socket_;
   const Endpoints endpoints_;
   std::optional<RequestParser> parser_;
-  ByteAccount::Hold head_memory_;  // a long head, until it is complete
+  ByteAccount::Hold head_memory_;  // a long head, until its request is answered
   ByteAccount::Hold body_memory_;  // the memory of the body, while the parser or the handler owns it
   ByteAccount::Hold answer_memory_;
   std::string out_;

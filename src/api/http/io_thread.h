@@ -39,7 +39,8 @@ class ConnectionCounts {
   int open() const { return open_.load(std::memory_order_relaxed); }
   std::atomic<int> idle{0};  // connections that wait for their next request
 
-  // Counts the memory of long heads that are not complete, by address group (limits.unfinished_head_bytes_max).
+  // Counts the memory of long heads of requests that are not answered, by user, or by address group until the user is
+  // known (limits.unfinished_head_bytes_max).
   const std::shared_ptr<ByteAccount> heads = std::make_shared<ByteAccount>();
   // Counts the memory of bodies that are being received, by user (limits.receiving_bytes_max).
   const std::shared_ptr<ByteAccount> bodies = std::make_shared<ByteAccount>();
@@ -53,8 +54,8 @@ class ConnectionCounts {
   std::unordered_map<uint64_t, int> of_address_ TUFT_GUARDED_BY(mutex_);
 };
 
-// What these accounts may hold: one address a quarter of all heads, one user half of all bodies, but at least one of
-// maximum size, and half of all answers.
+// What these accounts may hold: one address or user a quarter of all heads, one user half of all bodies, but at least
+// one of maximum size, and half of all answers.
 ByteAccount::Most most_heads(const config::Limits& limits);
 ByteAccount::Most most_bodies(const config::Limits& limits);
 ByteAccount::Most most_answers(const config::Limits& limits);

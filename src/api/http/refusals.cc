@@ -56,11 +56,11 @@ std::optional<Response> refusal_of(Read outcome, const Admission& admission, con
       label = "header_too_large";
       break;
     case Read::kNoRoomForHead:
-      response =
-          detail_response(503,
-                          "the request heads that your address has begun to send use all memory for them "
-                          "(limits.unfinished_head_bytes_max is " +
-                              std::to_string(limits.unfinished_head_bytes_max) + ", a quarter of it for one address)");
+      response = detail_response(503,
+                                 "long request heads of yours, or of all, use all memory for them "
+                                 "(limits.unfinished_head_bytes_max is " +
+                                     std::to_string(limits.unfinished_head_bytes_max) +
+                                     ", a quarter of it for one address or user)");
       label = "heads_overloaded";
       break;
     case Read::kBodyTooLarge:

@@ -1,6 +1,7 @@
 #include "api/http/response_head.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/text.h"
 
@@ -96,6 +97,12 @@ void append_head(std::string& out, const Response& response, const ResponseHead&
     out.append("\r\nRetry-After: 1");
   if (!head.keep_alive) out.append("\r\nConnection: close");
   out.append("\r\n\r\n");
+}
+
+std::string chunk_head(size_t size) {
+  char text[24];
+  const auto end = std::to_chars(text, text + sizeof(text), size, 16).ptr;
+  return std::string(text, end).append("\r\n");
 }
 
 }  // namespace tuft::api

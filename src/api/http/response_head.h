@@ -1,6 +1,7 @@
 // Writes the head of an HTTP/1.1 response.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -25,5 +26,7 @@ struct ResponseHead {
 bool headers_are_valid(const Response& response);
 
 void append_head(std::string& out, const Response& response, const ResponseHead& head);
+// Returns what stands before a piece of `size` bytes, for kChunked.
+std::string chunk_head(size_t size);
 
 }  // namespace tuft::api

@@ -1,4 +1,4 @@
-// Tests of the memory of bodies that are being received.
+// Tests of the memory of what is received: bodies, heads, and what follows a request that waits.
 #include <cstdint>
 #include <malloc.h>
 #include <memory>
@@ -11,6 +11,11 @@
 
 namespace tuft::api {
 namespace {
+
+int64_t allocated() {
+  const struct mallinfo2 info = ::mallinfo2();
+  return static_cast<int64_t>(info.uordblks + info.hblkhd);
+}
 
 class Receiving : public ServerTest {
  protected:
@@ -29,6 +34,10 @@ class Receiving : public ServerTest {
   Reply judge(TestClient& client, const std::string& user, size_t bytes) {
     client.send(head(user, bytes));
     return client.read_reply();
+  }
+  void new_future() { ASSERT_EQ(post("optim_step", R"({"model_id":"m","adam_params":{}})").status, 200); }
+  static std::string poll_text(const Headers& headers = {}) {
+    return request_text("POST", "/api/v1/retrieve_future", R"({"request_id":"r1"})", headers);
   }
   static void expect_retry(const Reply& reply, int status) {
     expect_refusal(reply, status, "limits.receiving_bytes_max");
@@ -98,10 +107,6 @@ TEST_F(Receiving, ChunkedBodyIsChargedWhileItArrives) {
 TEST_F(Receiving, ARefusedBodyIsNotKept) {
   options.io_threads = 1;
   start();
-  const auto allocated = [] {
-    const struct mallinfo2 info = ::mallinfo2();
-    return static_cast<int64_t>(info.uordblks + info.hblkhd);
-  };
   const std::string text = request_text("POST", "/nowhere", std::string(60'000, 'x'), {{"X-API-Key", ""}});
   std::vector<std::unique_ptr<TestClient>> clients;
   for (int i = 0; i < 100; ++i) clients.push_back(std::make_unique<TestClient>(server->port()));
@@ -115,6 +120,52 @@ TEST_F(Receiving, ARefusedBodyIsNotKept) {
     client->send("x");
     EXPECT_EQ(client->read_reply().status, 404);
   }
+}
+
+// Up to 64 KiB of it were read, into a buffer of 128 KiB for each connection, and nobody was charged.
+TEST_F(Receiving, WhatFollowsARequestThatWaitsStaysInTheKernel) {
+  options.io_threads = 1;
+  start();
+  new_future();
+  std::vector<std::unique_ptr<TestClient>> clients;
+  for (int i = 0; i < 100; ++i) {
+    clients.push_back(std::make_unique<TestClient>(server->port()));
+    clients.back()->send(poll_text());
+  }
+  control.await_waits(clients.size());
+  const int64_t before = allocated();
+  for (const auto& client : clients) client->send(std::string(40'000, 'x'));
+  // Meanwhile it would read what has come.
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(call("GET", "/api/v1/healthz").status, 200);
+  EXPECT_LT(allocated() - before, 2'000'000);
+  for (const auto& client : clients) client->end_sending();
+  for (const auto& client : clients) EXPECT_EQ(client->read_reply().status, 408) << "the end behind it is noticed";
+}
+
+TEST_F(Receiving, LongHeadsAreChargedUntilTheirRequestsAreAnswered) {
+  options.io_threads = 1;
+  options.limits.unfinished_head_bytes_max = 1 << 20;  // two heads of 60,000 bytes for a user
+  start();
+  new_future();
+  const std::string poll = poll_text({{"X-Long", std::string(60'000, 'x')}});
+  TestClient first(server->port());
+  first.send(poll);
+  TestClient second(server->port());
+  second.send(poll);
+  control.await_waits(2);
+  TestClient third(server->port());
+  third.send(poll);
+  expect_refusal(third.read_reply(), 503, "limits.unfinished_head_bytes_max");
+  TestClient other(server->port());  // of another user behind the same address
+  const Headers of_bob = {{"X-Long", std::string(60'000, 'x')}, {"X-API-Key", "tml-bob"}};
+  other.send(request_text("GET", "/api/v1/get_server_capabilities", "", of_bob));
+  EXPECT_EQ(other.read_reply().status, 200);
+  control.finish_with("r1", control::OperationType::kOptimStep, control::OptimStepResult{});
+  EXPECT_EQ(first.read_reply().status, 200);
+  EXPECT_EQ(second.read_reply().status, 200);
+  TestClient fourth(server->port());
+  fourth.send(poll);
+  EXPECT_EQ(fourth.read_reply().status, 200);
 }
 
 }  // namespace
