@@ -57,10 +57,12 @@ class Span {
   // Sets share keys, ids by which one finds all that belongs together. They become attributes of this span and of every
   // span and log record that is made below it in this process from now on, beside the keys that it has from above. A
   // record that has a value of its own for a key keeps that. Only texts are taken, at most 6 of 256 bytes. Recording a
-  // span below costs nothing more for them: they are kept once, and are written when the span is encoded. The keys of
-  // the newest 16384 calls are kept. Call it once for each piece of work, before context() is passed on.
+  // span below costs nothing more for them: they are kept once, and are written when the span is encoded. They are
+  // kept while this span runs, and afterwards among the newest 16384. Call it once for each piece of work, before
+  // context() is passed on.
   void share(Attributes keys);
-  // Shares the keys of `other`, for instance of the operation that a request has submitted.
+  // Shares the keys of `other`, for instance of the operation that a request has submitted. They are kept while the
+  // span runs that shared them there.
   void share(const SpanContext& other);
   // Adds an event at `at`, a Clock::monotonic() time; 0: now.
   void add_event(Name name, Attributes attributes = {}, Nanos at = 0);
@@ -85,7 +87,8 @@ class Span {
 };
 
 // Returns `context` with share keys for what is made below it, as Span::share() gives them: for a context that came
-// from another process, or for roots (an invalid context). Does nothing while telemetry is off.
+// from another process, or for roots (an invalid context). No span keeps them: they are among the newest 16384 from the
+// start, until a span below shares keys of its own. Does nothing while telemetry is off.
 SpanContext share(SpanContext context, Attributes keys);
 
 // Cheap to copy. Keep a tracer in a static or a member: get_tracer() takes a lock.

@@ -112,6 +112,7 @@ struct SpanRecord {
   std::array<char, internal::kArenaBytes> strings;
   SpanRecord* next = nullptr;  // in a pool
   uint32_t process = 0;        // see write_span()
+  uint32_t shared_keys = 0;    // the set of share keys that is kept until the span has ended; 0: none
 };
 
 namespace internal {

@@ -1,8 +1,9 @@
 #include "telemetry/record/share_keys.h"
 
 #include <algorithm>
-#include <deque>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "base/mutex.h"
 #include "telemetry/record/per_process.h"
@@ -15,11 +16,21 @@ namespace {
 // own. Written under the table's mutex.
 uint32_t g_last = 0;
 
+using Sets = std::unordered_map<uint32_t, std::shared_ptr<const ShareKeys>>;
+
 struct KeyTable {
+  // Lets the set be replaced, and returns the one that it replaces.
+  Sets::node_type release_locked(uint32_t number) TUFT_REQUIRES(mutex) {
+    const uint32_t oldest = std::exchange(released[next], number);
+    next = (next + 1) % released.size();
+    return kept.extract(oldest);
+  }
+
   Mutex mutex;
-  // The first one has the number `oldest`, the others follow without gaps.
-  std::deque<std::shared_ptr<const ShareKeys>> kept TUFT_GUARDED_BY(mutex);
-  uint32_t oldest TUFT_GUARDED_BY(mutex) = g_last + 1;
+  Sets kept TUFT_GUARDED_BY(mutex);
+  // The numbers of the sets that can be replaced, in a ring, of which `next` is the oldest; 0: none.
+  std::vector<uint32_t> released TUFT_GUARDED_BY(mutex) = std::vector<uint32_t>(kShareKeySetsMax);
+  size_t next TUFT_GUARDED_BY(mutex) = 0;
 };
 
 bool has(const ShareKeys& set, std::string_view key) {
@@ -36,7 +47,7 @@ void add(ShareKeys& set, std::string_view key, std::string_view value) {
 
 }  // namespace
 
-uint32_t keep_share_keys(Attributes keys, uint32_t inherited) {
+uint32_t keep_share_keys(Attributes keys, uint32_t inherited, KeptUntil until) {
   if (keys.size() == 0) return inherited;
   auto made = std::make_shared<ShareKeys>();
   for (const Attribute& attribute : keys) {
@@ -47,29 +58,32 @@ uint32_t keep_share_keys(Attributes keys, uint32_t inherited) {
   if (const auto above = kept_share_keys(inherited)) {
     for (size_t i = 0; i < above->count; ++i) add(*made, above->keys[i], above->value(i));
   }
-  std::shared_ptr<const ShareKeys> replaced;  // destroyed without the lock
+  Sets::node_type replaced;  // destroyed without the lock
   KeyTable& table = PerProcess<KeyTable>::get();
   MutexLock lock(table.mutex);
-  // 0 is not a number. After four billion sets the count starts again, and those of before are forgotten.
-  if (table.oldest + static_cast<uint32_t>(table.kept.size()) == 0) {
-    table.kept.clear();
-    table.oldest = 1;
-  }
-  if (table.kept.size() == kShareKeySetsMax) {
-    replaced = std::move(table.kept.front());
-    table.kept.pop_front();
-    ++table.oldest;
-  }
-  table.kept.push_back(std::move(made));
-  return g_last = table.oldest + static_cast<uint32_t>(table.kept.size()) - 1;
+  // 0 is not a number. After four billion sets the count starts again, and passes over those that are still kept.
+  do {
+    ++g_last;
+  } while (g_last == 0 || table.kept.contains(g_last));
+  table.kept.emplace(g_last, std::move(made));
+  if (until == KeptUntil::kReplaced) replaced = table.release_locked(g_last);
+  return g_last;
+}
+
+void release_share_keys(uint32_t number) {
+  if (number == 0) return;
+  Sets::node_type replaced;  // destroyed without the lock
+  KeyTable& table = PerProcess<KeyTable>::get();
+  MutexLock lock(table.mutex);
+  if (table.kept.contains(number)) replaced = table.release_locked(number);
 }
 
 std::shared_ptr<const ShareKeys> kept_share_keys(uint32_t number) {
   if (number == 0) return nullptr;
   KeyTable& table = PerProcess<KeyTable>::get();
   MutexLock lock(table.mutex);
-  const uint32_t place = number - table.oldest;  // wraps around for a number that is too old
-  return place < table.kept.size() ? table.kept[place] : nullptr;
+  const auto found = table.kept.find(number);
+  return found == table.kept.end() ? nullptr : found->second;
 }
 
 }  // namespace tuft::telemetry::internal

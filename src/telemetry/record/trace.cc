@@ -138,7 +138,10 @@ void Span::set_attributes(Attributes attributes) {
 
 void Span::share(Attributes keys) {
   if (record_ == nullptr) return;
-  context_.keys = record_->head.context.keys = internal::keep_share_keys(keys, context_.keys);
+  const uint32_t inherited = context_.keys;
+  context_.keys = internal::keep_share_keys(keys, inherited, internal::KeptUntil::kReleased);
+  record_->head.context.keys = context_.keys;
+  if (context_.keys != inherited) internal::release_share_keys(std::exchange(record_->shared_keys, context_.keys));
 }
 
 void Span::share(const SpanContext& other) {
@@ -204,6 +207,7 @@ void Span::end(Nanos at) {
   } else {
     internal::count_dropped(internal::kSpanType, "shutdown", 1);
   }
+  if (record->shared_keys != 0) internal::release_share_keys(std::exchange(record->shared_keys, 0));
   internal::release_span_record(record);
 }
 
@@ -243,7 +247,8 @@ Span Tracer::start_span(Name name, const SpanOptions& options) const {
 }
 
 SpanContext share(SpanContext context, Attributes keys) {
-  if (internal::recording()) context.keys = internal::keep_share_keys(keys, context.keys);
+  if (!internal::recording()) return context;
+  context.keys = internal::keep_share_keys(keys, context.keys, internal::KeptUntil::kReplaced);
   return context;
 }
 

@@ -7,6 +7,7 @@
 #include "telemetry/log.h"
 #include "telemetry/testing/recorded_metrics.h"
 #include "telemetry/tests/collector_fixture.h"
+#include "worker/sample_trace.h"
 #include "worker/tests/service_fixture.h"
 
 namespace tuft::worker {
@@ -161,6 +162,18 @@ TEST_F(WorkerTelemetryTest, TheStagesOfASampleLieInTheRowOfTheEngineThread) {
   ASSERT_NE(row, all.end());
   EXPECT_EQ(row->parent_span_id, whole.span_id);
   EXPECT_NE(row->name.find("engine"), std::string::npos) << row->name;
+}
+
+TEST_F(WorkerTelemetryTest, TheStagesOfASampleHaveShareKeysAlthoughThoseOfItsCallWereReplaced) {
+  Caller caller{.trace = kTrace, .ids = {}, .arrived = kSecond};
+  caller.ids.set_session_id("session-1");
+  engine::SampleResult result;
+  result.times = {.arrived = kSecond, .started = 2 * kSecond, .first_token = 3 * kSecond, .ended = 4 * kSecond};
+  record_sample(caller, SampleFacts(), "tiny", Result<engine::SampleResult>(result), 5 * kSecond);
+  ASSERT_TRUE(collector_.flush());
+  for (const char* name : {"hf_model.sample", "SCHEDULE", "PREFILL", "POSTPROCESS"}) {
+    EXPECT_EQ(text_of(span(name).attributes, "tuft.session_id"), "session-1") << name;
+  }
 }
 
 TEST_F(WorkerTelemetryTest, AnswerAndSpanSayThatThePromptWasCached) {

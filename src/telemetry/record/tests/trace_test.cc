@@ -118,16 +118,53 @@ TEST(Share, KeysOfAContextThenOnItsChildrenAndOnRoots) {
 }
 
 TEST(Share, MoreSetsThanAreKeptThenTheOldestIsForgottenAndNoOtherTaken) {
-  const uint32_t first = internal::keep_share_keys({{"key", "first"}}, 0);
+  constexpr auto kReplaced = internal::KeptUntil::kReplaced;
+  const uint32_t first = internal::keep_share_keys({{"key", "first"}}, 0, kReplaced);
   const auto kept = internal::kept_share_keys(first);
   ASSERT_NE(kept, nullptr);
   EXPECT_EQ(kept->value(0), "first");
   uint32_t last = 0;
-  for (size_t i = 0; i < internal::kShareKeySetsMax; ++i) last = internal::keep_share_keys({{"key", "later"}}, 0);
+  for (size_t i = 0; i < internal::kShareKeySetsMax; ++i)
+    last = internal::keep_share_keys({{"key", "later"}}, 0, kReplaced);
   EXPECT_EQ(internal::kept_share_keys(first), nullptr);
   EXPECT_EQ(internal::kept_share_keys(last)->value(0), "later");
   EXPECT_EQ(internal::kept_share_keys(last + 1), nullptr);
   EXPECT_EQ(kept->value(0), "first") << "whoever has it keeps it";
+}
+
+void share_others(size_t count) {
+  for (size_t i = 0; i < count; ++i) internal::keep_share_keys({{"key", "other"}}, 0, internal::KeptUntil::kReplaced);
+}
+
+TEST(Share, ManyOthersBeginWhileASpanRunsThenItsKeysStay) {
+  WithCollector collector;
+  const Tracer tracer = get_tracer("tuft.test");
+  {
+    Span work = tracer.start_span("work", {.parent = {}});
+    work.share({{"tuft.session_id", "s-1"}});
+    Span inner = tracer.start_span("inner", {.parent = work.context()});
+    inner.share({{"tuft.request_id", "early"}});
+    inner.share({{"tuft.request_id", "r-1"}});
+    share_others(internal::kShareKeySetsMax);
+    tracer.start_span("step", {.parent = inner.context()}).end();
+  }
+  ASSERT_TRUE(collector.flush());
+  for (const char* span : {"work", "inner", "step"})
+    EXPECT_EQ(text_of(collector.span(span)->attributes, "tuft.session_id"), "s-1") << span;
+  EXPECT_EQ(text_of(collector.span("step")->attributes, "tuft.request_id"), "r-1");
+}
+
+TEST(Share, SpanEndedThenItsKeysAreTheNewestThatCanBeReplaced) {
+  const uint32_t number = internal::keep_share_keys({{"key", "work"}}, 0, internal::KeptUntil::kReleased);
+  share_others(internal::kShareKeySetsMax);
+  internal::release_share_keys(number);
+  share_others(internal::kShareKeySetsMax - 1);
+  ASSERT_NE(internal::kept_share_keys(number), nullptr);
+  EXPECT_EQ(internal::kept_share_keys(number)->value(0), "work");
+  share_others(1);
+  EXPECT_EQ(internal::kept_share_keys(number), nullptr);
+  internal::release_share_keys(number);
+  internal::release_share_keys(0);
 }
 
 TEST(Share, TelemetryOffThenNothingIsKept) {
