@@ -1,6 +1,7 @@
 #include "openai/model_text.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/file.h"
 #include "telemetry/log.h"
@@ -115,15 +116,22 @@ Status ModelText::fits(std::string_view text) const {
   return too_long(std::to_string(text.size()) + " bytes");
 }
 
-Result<std::vector<int32_t>> ModelText::encode(std::string_view text, Endpoint endpoint) const {
-  auto tokens = tokenizer_->encode(
+Error ModelText::not_encoded(Error error) const {
+  if (error.reason != tokenizer::kTooManyTokens) return error;
+  return too_long("more than " + std::to_string(tokens_max_) + " tokens");
+}
+
+Result<tokenizer::Encoding> ModelText::start_encoding(std::string_view text, Endpoint endpoint) const {
+  auto encoding = tokenizer_->start(
       text, {.add_special_tokens = endpoint == Endpoint::kCompletions, .tokens_max = static_cast<size_t>(tokens_max_)});
-  if (tokens.ok()) {
-    tokens->shrink_to_fit();
-  } else if (tokens.error().reason == tokenizer::kTooManyTokens) {
-    return too_long("more than " + std::to_string(tokens_max_) + " tokens");
-  }
-  return tokens;
+  if (!encoding.ok()) return not_encoded(std::move(encoding).error());
+  return encoding;
+}
+
+Result<bool> ModelText::advance(tokenizer::Encoding& encoding, size_t steps) const {
+  auto done = encoding.advance(steps);
+  if (!done.ok()) return not_encoded(std::move(done).error());
+  return done;
 }
 
 Result<const chat::ChatTemplate*> ModelText::template_for(const Request& request) const {

@@ -1,6 +1,7 @@
 // The text side of a base model: its tokenizer, its chat template, and the tokens that end an answer.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -30,10 +31,12 @@ class ModelText {
   Result<std::string> render(const Request& request, Nanos now) const;
   // Refuses a text that is too long for the model whatever its tokens are, which takes no time.
   Status fits(std::string_view text) const;
-  // Encodes a prompt of completions, with the special tokens that the tokenizer adds to every text, such as
-  // beginning-of-text; or a rendered conversation, which has them. Refuses a text with more tokens than max_model_len
-  // when it has made these. Both refusals have the reason "prompt_too_long".
-  Result<std::vector<int32_t>> encode(std::string_view text, Endpoint endpoint) const;
+  // Begins to encode a prompt of completions, with the special tokens that the tokenizer adds to every text, such as
+  // beginning-of-text; or a rendered conversation, which has them. A text with more tokens than max_model_len is
+  // refused when these have been made. All these refusals have the reason "prompt_too_long".
+  Result<tokenizer::Encoding> start_encoding(std::string_view text, Endpoint endpoint) const;
+  // Calls Encoding::advance().
+  Result<bool> advance(tokenizer::Encoding& encoding, size_t steps) const;
 
   // Returns the bytes that the token adds to an answer: nothing for special tokens and tokens that end an answer. The
   // bytes may be a part of a UTF-8 character.
@@ -48,6 +51,7 @@ class ModelText {
 
   Status read_templates(const config::ModelConfig& model);
   Error too_long(const std::string& size) const;
+  Error not_encoded(Error error) const;
   Result<const chat::ChatTemplate*> template_for(const Request& request) const;
 
   std::string base_model_;

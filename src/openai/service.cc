@@ -50,6 +50,8 @@ struct Service::Task {
   std::string param = {};  // the field that is being read
   // The tokens of the prompts that have been encoded.
   std::vector<std::vector<int32_t>> prompts = {};
+  std::optional<tokenizer::Encoding> encoding = {};  // of the next one, if it has been started
+  ByteAccount::Hold encoding_memory = {};
 
   void refuse(const Error& error) {
     record_refusal(endpoint, model.base_model, error);
@@ -117,14 +119,15 @@ void Service::run(const std::shared_ptr<Task>& task) {
   }
 }
 
-// Reads the body, unless it has been read, and encodes some prompts. The others are left to further tasks, so that
-// tasks of other users come between.
+// Reads the body, unless it has been read, and encodes some prompts, or a part of one. The rest is left to further
+// tasks, so that tasks of other users come between.
 void Service::prepare(const std::shared_ptr<Task>& task, Pending& pending) {
   Status done = task->text == nullptr ? read(*task) : Status();
   if (done.ok()) done = encode(*task);
   const size_t encoded = task->prompts.size();
   if (done.ok() && encoded < task->request.prompts.size()) {
-    const size_t bytes = std::max(text_bytes(task->request.prompts[encoded]), kEncodedAtATime);
+    const size_t bytes_to_start = task->encoding ? 0 : text_bytes(task->request.prompts[encoded]);
+    const size_t bytes = std::max(bytes_to_start, kEncodedAtATime);
     const int64_t cost = static_cast<int64_t>(bytes) * kCostOfByte;
     if (work_->post_rest(task->user, cost, [this, task] { run(task); })) return;
     done = control::shutting_down();
@@ -167,7 +170,7 @@ Status Service::render(Task& task) const {
   return {};
 }
 
-// Encodes the next prompts, some kEncodedAtATime bytes of text. What that takes is charged before.
+// Encodes the next prompts, some kEncodedAtATime bytes of text, or a part of one.
 Status Service::encode(Task& task) const {
   constexpr auto kTokenBytes = static_cast<int64_t>(sizeof(int32_t));
   for (size_t bytes = 0; task.prompts.size() < task.request.prompts.size() && bytes < kEncodedAtATime;) {
@@ -177,16 +180,28 @@ Status Service::encode(Task& task) const {
       continue;
     }
     const std::string& text = std::get<std::string>(prompt);
-    auto memory = generation_.hold_memory(task.user, static_cast<int64_t>(text.size()) * tokenizer::kEncodeBytes);
-    if (!memory.ok()) {
-      task.param.clear();
-      return std::move(memory).error();
-    }
-    TUFT_ASSIGN(task.prompts.emplace_back(), task.text->encode(text, task.endpoint));
-    memory->shrink_to(static_cast<int64_t>(task.prompts.back().size()) * kTokenBytes);
-    task.memory.join(std::move(*memory));
+    if (!task.encoding) TUFT_TRY(start_encoding(task, text));
+    TUFT_ASSIGN(const bool done, task.text->advance(*task.encoding, kEncodedAtATime * tokenizer::kStepsOfByte));
+    if (!done) return {};
+    std::vector<int32_t>& tokens = task.prompts.emplace_back(task.encoding->take());
+    tokens.shrink_to_fit();
+    task.encoding.reset();
+    task.encoding_memory.shrink_to(static_cast<int64_t>(tokens.size()) * kTokenBytes);
+    task.memory.join(std::move(task.encoding_memory));
     bytes += text.size();
   }
+  return {};
+}
+
+// What encoding takes is charged before.
+Status Service::start_encoding(Task& task, std::string_view text) const {
+  auto memory = generation_.hold_memory(task.user, static_cast<int64_t>(text.size()) * tokenizer::kEncodeBytes);
+  if (!memory.ok()) {
+    task.param.clear();
+    return std::move(memory).error();
+  }
+  task.encoding_memory = std::move(*memory);
+  TUFT_ASSIGN(task.encoding, task.text->start_encoding(text, task.endpoint));
   return {};
 }
 

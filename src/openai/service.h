@@ -36,7 +36,8 @@ inline constexpr size_t kAnswerPieceBytes = 64 << 10;
 // The cost of one byte in the WorkPool, where decoding a byte of a datum costs 1.
 inline constexpr int64_t kCostOfByte = 8;
 
-// The prompts that one task of the WorkPool encodes have about this many bytes of text, or one of them has more.
+// One task of the WorkPool encodes prompts with about this many bytes of text. A longer one is divided into words by
+// one task, which encodes the short ones; its long words are encoded by as many tasks as they need.
 inline constexpr size_t kEncodedAtATime = 64 << 10;
 
 // Thread-safe. `generation` and `clock` must outlive it, and `work` must be stopped before it is destroyed. Requests
@@ -70,6 +71,7 @@ class Service {
   Status read(Task& task);
   Status render(Task& task) const;
   Status encode(Task& task) const;
+  Status start_encoding(Task& task, std::string_view text) const;
   Result<ByteAccount::Hold> hold_values(const Task& task) const;
   static KeptParts longest_answer(const Task& task);
   Status start(Task& task, Pending& pending);

@@ -1,9 +1,9 @@
 #include "tokenizer/bpe.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
-#include <functional>
-#include <queue>
+#include <limits>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -22,17 +22,6 @@ std::string byte_token(uint8_t byte) {
   std::snprintf(text.data(), text.size(), "<0x%02X>", byte);
   return text.data();
 }
-
-// A merge that was possible when it was queued.
-struct Candidate {
-  int32_t rank;
-  int position;
-  int32_t id;
-  // The lowest rank comes first; among equal ranks, the leftmost.
-  bool operator<(const Candidate& other) const {
-    return rank != other.rank ? rank > other.rank : position > other.position;
-  }
-};
 
 }  // namespace
 
@@ -125,78 +114,103 @@ void Bpe::append_unknown(std::string_view character, std::vector<int32_t>& ids, 
   previous_unknown = true;
 }
 
-std::vector<Bpe::Symbol> Bpe::symbols_of(std::string_view word) const {
-  std::vector<int32_t> ids;
-  ids.reserve(word.size());
+void Bpe::read_character(Word& word) const {
+  const size_t begin = word.read_;
+  next_character(word.text_, word.read_);
+  std::string_view character = std::string_view(word.text_).substr(begin, word.read_ - begin);
   std::string decorated;
-  bool previous_unknown = false;
-  for (size_t at = 0; at < word.size();) {
-    const size_t begin = at;
-    next_character(word, at);
-    std::string_view character = word.substr(begin, at - begin);
-    if (!prefix_.empty() || !suffix_.empty()) {
-      decorated = begin > 0 ? prefix_ : "";
-      decorated += character;
-      if (at == word.size()) decorated += suffix_;
-      character = decorated;
-    }
-    if (const auto found = id(character)) {
-      ids.push_back(*found);
-      previous_unknown = false;
-    } else {
-      append_unknown(character, ids, previous_unknown);
-    }
+  if (!prefix_.empty() || !suffix_.empty()) {
+    decorated = begin > 0 ? prefix_ : "";
+    decorated += character;
+    if (word.read_ == word.text_.size()) decorated += suffix_;
+    character = decorated;
   }
-  std::vector<Symbol> symbols;
-  symbols.reserve(ids.size());
-  const int count = static_cast<int>(ids.size());
-  for (int i = 0; i < count; ++i) symbols.push_back({ids[static_cast<size_t>(i)], i - 1, i + 1 < count ? i + 1 : -1});
-  return symbols;
-}
-
-void Bpe::merge_all(std::vector<Symbol>& symbols) const {
-  // Each merge takes one candidate and offers two at most.
-  std::vector<Candidate> room;
-  room.reserve(2 * symbols.size());
-  std::priority_queue<Candidate> candidates(std::less<Candidate>(), std::move(room));
-  const auto at = [&](int position) -> Symbol& { return symbols[static_cast<size_t>(position)]; };
-  const auto offer = [&](int position) {
-    if (position < 0 || at(position).next < 0) return;
-    if (const Merge* merge = merge_of(at(position).id, at(at(position).next).id))
-      candidates.push({merge->rank, position, merge->id});
-  };
-  for (int i = 0; i < static_cast<int>(symbols.size()); ++i) offer(i);
-  while (!candidates.empty()) {
-    const Candidate best = candidates.top();
-    candidates.pop();
-    Symbol& left = at(best.position);
-    if (left.dead || left.next < 0) continue;
-    Symbol& right = at(left.next);
-    // One of its symbols may have been merged since it was queued.
-    const Merge* merge = merge_of(left.id, right.id);
-    if (merge == nullptr || merge->id != best.id) continue;
-    left.id = best.id;
-    right.dead = true;
-    left.next = right.next;
-    if (left.next >= 0) at(left.next).previous = best.position;
-    offer(left.previous);
-    offer(best.position);
+  if (const auto found = id(character)) {
+    word.ids_.push_back(*found);
+    word.previous_unknown_ = false;
+  } else {
+    append_unknown(character, word.ids_, word.previous_unknown_);
   }
 }
 
-void Bpe::encode(std::string_view word, std::vector<int32_t>& out) const {
-  if (word.empty()) return;
-  if (ignore_merges_) {
-    if (const auto whole = id(word)) {
-      out.push_back(*whole);
-      return;
-    }
+void Bpe::link_symbol(Word& word) const {
+  const size_t count = word.ids_.size();
+  const size_t place = word.symbols_.size();
+  if (place == 0) {
+    word.symbols_.reserve(count);
+    word.candidates_.reserve(2 * count);
   }
-  std::vector<Symbol> symbols = symbols_of(word);
-  merge_all(symbols);
-  for (const Symbol& symbol : symbols) {
+  const int position = static_cast<int>(place);
+  word.symbols_.push_back({word.ids_[place], position - 1, place + 1 < count ? position + 1 : -1});
+  offer(word, position - 1);
+}
+
+// Queues the merge of the symbol with the next one, if there is one.
+void Bpe::offer(Word& word, int position) const {
+  const auto at = [&](int place) -> const Symbol& { return word.symbols_[static_cast<size_t>(place)]; };
+  if (position < 0 || at(position).next < 0) return;
+  const Merge* merge = merge_of(at(position).id, at(at(position).next).id);
+  if (merge == nullptr) return;
+  word.candidates_.push_back({merge->rank, position, merge->id});
+  std::push_heap(word.candidates_.begin(), word.candidates_.end());
+}
+
+void Bpe::merge_best(Word& word) const {
+  const auto at = [&](int place) -> Symbol& { return word.symbols_[static_cast<size_t>(place)]; };
+  std::pop_heap(word.candidates_.begin(), word.candidates_.end());
+  const Candidate best = word.candidates_.back();
+  word.candidates_.pop_back();
+  Symbol& left = at(best.position);
+  if (left.dead || left.next < 0) return;
+  Symbol& right = at(left.next);
+  // One of its symbols may have been merged since it was queued.
+  const Merge* merge = merge_of(left.id, right.id);
+  if (merge == nullptr || merge->id != best.id) return;
+  left.id = best.id;
+  right.dead = true;
+  left.next = right.next;
+  if (left.next >= 0) at(left.next).previous = best.position;
+  offer(word, left.previous);
+  offer(word, best.position);
+}
+
+Bpe::Word Bpe::start(std::string text) const {
+  Word word;
+  const auto whole = ignore_merges_ ? id(text) : std::nullopt;
+  if (whole) {
+    word.ids_.push_back(*whole);
+    return word;
+  }
+  word.text_ = std::move(text);
+  word.ids_.reserve(word.text_.size());
+  return word;
+}
+
+bool Bpe::advance(Word& word, size_t& steps, std::vector<int32_t>& out) const {
+  for (; word.read_ < word.text_.size(); --steps) {
+    if (steps == 0) return false;
+    read_character(word);
+  }
+  for (; word.symbols_.size() < word.ids_.size(); --steps) {
+    if (steps == 0) return false;
+    link_symbol(word);
+  }
+  for (; !word.candidates_.empty(); --steps) {
+    if (steps == 0) return false;
+    merge_best(word);
+  }
+  std::vector<Candidate>().swap(word.candidates_);  // its memory may become that of the tokens
+  for (const Symbol& symbol : word.symbols_) {
     if (!symbol.dead) out.push_back(symbol.id);
   }
+  return true;
+}
+
+void Bpe::encode(std::string_view text, std::vector<int32_t>& out) const {
+  if (text.empty()) return;
+  Word word = start(std::string(text));
+  size_t steps = std::numeric_limits<size_t>::max();
+  advance(word, steps, out);
 }
 
 }  // namespace tuft::tokenizer

@@ -101,50 +101,79 @@ std::optional<int32_t> Tokenizer::id(std::string_view token) const {
   return found != added_.end() ? std::optional(found->second) : model_.id(token);
 }
 
-// The tokens of a text that is being encoded.
-struct Tokenizer::Output {
-  std::vector<int32_t> tokens;
-  size_t tokens_max;
+// Called after each word, so that the rest of a text that is too long takes neither time nor memory.
+Status Encoding::check() const {
+  if (tokens_.size() + others_.size() - passed_ <= tokens_max_) return {};
+  return invalid_argument("the text has more than " + std::to_string(tokens_max_) + " tokens",
+                          std::string(kTooManyTokens));
+}
 
-  // Called after each word, so that the rest of a text that is too long takes neither time nor memory.
-  Status check() const {
-    if (tokens.size() <= tokens_max) return {};
-    return invalid_argument("the text has more than " + std::to_string(tokens_max) + " tokens",
-                            std::string(kTooManyTokens));
+void Encoding::pass_others(size_t end) {
+  const auto begin = others_.begin();
+  tokens_.insert(tokens_.end(), begin + static_cast<ptrdiff_t>(passed_), begin + static_cast<ptrdiff_t>(end));
+  passed_ = end;
+}
+
+Result<bool> Encoding::advance(size_t steps) {
+  for (; merged_ < long_words_.size(); ++merged_) {
+    LongWord& next = long_words_[merged_];
+    if (!word_) {
+      pass_others(next.place);
+      word_ = model_->start(std::move(next.text));
+    }
+    if (!model_->advance(*word_, steps, tokens_)) return false;
+    word_.reset();
+    TUFT_TRY(check());
   }
-};
+  if (tokens_.empty()) {
+    tokens_.swap(others_);
+  } else {
+    pass_others(others_.size());
+  }
+  return true;
+}
 
-Status Tokenizer::encode_piece(std::string_view text, bool at_start, Output& out) const {
+Status Tokenizer::encode_piece(std::string_view text, bool at_start, Encoding& out) const {
   return splitter_.split(text, at_start, [&](std::string_view word) {
-    model_.encode(word, out.tokens);
+    if (word.size() < kLongWordBytes) {
+      model_.encode(word, out.others_);
+    } else {
+      out.long_words_.push_back({out.others_.size(), std::string(word)});
+    }
     return out.check();
   });
 }
 
-Status Tokenizer::encode_text(std::string_view text, bool at_start, Output& out) const {
+Status Tokenizer::encode_text(std::string_view text, bool at_start, Encoding& out) const {
   TUFT_ASSIGN(const std::string normalized, normalizer_.apply(text));
   return normalized_tokens_.cut(normalized, [&](const Piece& piece) {
     if (!piece.token) {
       const std::string_view rest = std::string_view(normalized).substr(piece.begin, piece.end - piece.begin);
       return encode_piece(rest, at_start && piece.begin == 0, out);
     }
-    out.tokens.push_back(*piece.token);
+    out.others_.push_back(*piece.token);
     return out.check();
   });
 }
 
-Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+Result<Encoding> Tokenizer::start(std::string_view text, const EncodeOptions& options) const {
   if (!is_utf8(text)) return invalid_argument("the text is not valid UTF-8", "bad_text");
-  Output out{{}, options.tokens_max};
-  if (options.add_special_tokens) out.tokens = prefix_;
+  Encoding out(model_, options.tokens_max);
+  if (options.add_special_tokens) out.others_ = prefix_;
   TUFT_TRY(raw_tokens_.cut(text, [&](const Piece& piece) {
     if (!piece.token) return encode_text(text.substr(piece.begin, piece.end - piece.begin), piece.begin == 0, out);
-    out.tokens.push_back(*piece.token);
+    out.others_.push_back(*piece.token);
     return out.check();
   }));
-  if (options.add_special_tokens) out.tokens.insert(out.tokens.end(), suffix_.begin(), suffix_.end());
+  if (options.add_special_tokens) out.others_.insert(out.others_.end(), suffix_.begin(), suffix_.end());
   TUFT_TRY(out.check());
-  return std::move(out.tokens);
+  return out;
+}
+
+Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  TUFT_ASSIGN(Encoding encoding, start(text, options));
+  TUFT_TRY(encoding.advance(std::numeric_limits<size_t>::max()));
+  return encoding.take();
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> tokens, bool skip_special_tokens) const {

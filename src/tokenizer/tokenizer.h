@@ -10,7 +10,9 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -25,15 +27,50 @@ namespace tuft::tokenizer {
 // The reason of the error for a text that has more tokens than EncodeOptions::tokens_max.
 inline constexpr std::string_view kTooManyTokens = "too_many_tokens";
 
-// The most memory that encode() takes for each byte of a text: some 45 for the copies, symbols and merges of a word, or
+// The most memory that encode() takes for each byte of a text: some 50 for the copies, symbols and merges of a word, or
 // less for those and the tokens. What a normalizer adds to the text counts like the text.
 inline constexpr int64_t kEncodeBytes = 64;
+
+// The length from which on a word is left to Encoding::advance().
+inline constexpr size_t kLongWordBytes = 4 << 10;
 
 struct EncodeOptions {
   // Adds the tokens that the post-processor of the file puts around a text, such as a beginning-of-text token.
   bool add_special_tokens = true;
   // A text with more tokens is refused once the word has been encoded that exceeds it.
   size_t tokens_max = std::numeric_limits<size_t>::max();
+};
+
+class Tokenizer;
+
+// A text that is being encoded in turns. For one thread at a time. The tokenizer must outlive it.
+class Encoding {
+ public:
+  // Takes at most `steps` steps of the merges of long words; kStepsOfByte are enough for a byte of them. Returns true
+  // when the text is encoded, or the error for too many tokens.
+  Result<bool> advance(size_t steps);
+  // The tokens, once advance() has returned true.
+  std::vector<int32_t> take() { return std::move(tokens_); }
+
+ private:
+  friend class Tokenizer;
+  struct LongWord {
+    size_t place;  // in `others_`, of the token that follows it
+    std::string text;
+  };
+
+  Encoding(const Bpe& model, size_t tokens_max) : model_(&model), tokens_max_(tokens_max) {}
+  Status check() const;
+  void pass_others(size_t end);
+
+  const Bpe* model_;
+  size_t tokens_max_;
+  std::vector<int32_t> others_;  // the tokens of what is no long word
+  size_t passed_ = 0;            // of `others_`, to `tokens_`
+  std::vector<LongWord> long_words_;
+  size_t merged_ = 0;              // of `long_words_`
+  std::optional<Bpe::Word> word_;  // the next one, if it has been started
+  std::vector<int32_t> tokens_;
 };
 
 // Immutable and thread-safe.
@@ -47,6 +84,9 @@ class Tokenizer {
   // Takes O(n log n) time in the length of the longest word. Returns kInvalidArgument if `text` is not UTF-8, and with
   // kTooManyTokens. Takes up to kEncodeBytes of memory for each byte of `text`.
   Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options = {}) const;
+  // Begins to do the same in turns: divides the text into words, in time in proportion to its length, and encodes those
+  // that are not long.
+  Result<Encoding> start(std::string_view text, const EncodeOptions& options = {}) const;
 
   // Replaces bytes that are not UTF-8 by U+FFFD.
   std::string decode(std::span<const int32_t> tokens, bool skip_special_tokens = true) const;
@@ -59,9 +99,8 @@ class Tokenizer {
   Tokenizer() = default;
 
   Status read_template(const Json& processor, std::string_view origin);
-  struct Output;
-  Status encode_text(std::string_view text, bool at_start, Output& out) const;
-  Status encode_piece(std::string_view text, bool at_start, Output& out) const;
+  Status encode_text(std::string_view text, bool at_start, Encoding& out) const;
+  Status encode_piece(std::string_view text, bool at_start, Encoding& out) const;
 
   Normalizer normalizer_;
   Splitter splitter_;

@@ -19,31 +19,43 @@ namespace {
 class Charging : public ServiceTest {
  protected:
   static std::vector<int32_t> long_tokens(size_t count) { return std::vector<int32_t>(count, ByteModel::kLongToken); }
+  // Expects that a request of Bob's starts before Alice's, of `prompts` prompts, which a thread is reading.
+  void expect_bob_between(const Json& prompt, size_t prompts) {
+    generation.model_config.max_model_len = 1 << 20;
+    std::promise<void> reading;
+    std::promise<void> queued;
+    bool is_first = true;
+    generation.on_resolve = [&] {
+      if (!std::exchange(is_first, false)) return;
+      reading.set_value();
+      queued.get_future().wait();
+    };
+    Call alices(service, Endpoint::kCompletions, completion({{"prompt", prompt}}));
+    reading.get_future().wait();
+    Call bobs(service, Endpoint::kCompletions, completion(), kBob);
+    queued.set_value();
+    generation.await_started(1 + prompts);
+    EXPECT_EQ(generation.started(0).user, kBob);
+    generation.on_resolve = [] {};
+  }
 };
 
 // ---- prompts
 
 // All prompts of a request, 16 MiB of text, were encoded in one task of seconds.
 TEST_F(Charging, OthersComeBetweenThePromptsOfARequest) {
-  generation.model_config.max_model_len = 1 << 20;
-  std::promise<void> reading;
-  std::promise<void> queued;
-  bool is_first = true;
-  generation.on_resolve = [&] {
-    if (!std::exchange(is_first, false)) return;
-    reading.set_value();
-    queued.get_future().wait();
-  };
   const std::string text(kEncodedAtATime, 'a');
-  Call alices(service, Endpoint::kCompletions, completion({{"prompt", {text, text, text}}}));
-  reading.get_future().wait();
-  Call bobs(service, Endpoint::kCompletions, completion(), kBob);
-  queued.set_value();
-  generation.await_started(4);
-  EXPECT_EQ(generation.started(0).user, kBob);
+  expect_bob_between({text, text, text}, 3);
   for (const size_t index : {size_t{1}, size_t{2}, size_t{3}}) {
     EXPECT_EQ(generation.started(index).request.prompt_tokens.size(), text.size());
   }
+}
+
+// So was one word, of several MiB.
+TEST_F(Charging, OthersComeBetweenThePartsOfALongWord) {
+  const std::string text(8 * kEncodedAtATime, 'a');
+  expect_bob_between(text, 1);
+  EXPECT_EQ(generation.started(1).request.prompt_tokens, tokens(text));
 }
 
 TEST_F(Charging, EncodingIsChargedBeforeItBegins) {

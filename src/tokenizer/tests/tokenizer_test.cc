@@ -1,6 +1,7 @@
 #include "tokenizer/tokenizer.h"
 
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -48,6 +49,40 @@ TEST(Tokenizer, TooManyTokensThenRefused) {
   const auto refused = tokenizer->encode("ab ab ab", {.tokens_max = 4});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(refused.error().reason, kTooManyTokens);
+}
+
+TEST(Tokenizer, LongWordsInTurnsThenTheSameTokens) {
+  const std::string more = R"(,"added_tokens":[{"id":9,"content":"<s>","special":true}])";
+  const auto tokenizer = Tokenizer::parse(tokenizer_json(kModel, more), "test");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  std::string text;
+  std::vector<int32_t> expected;
+  for (size_t i = 0; i < kLongWordBytes; ++i) {
+    text += "ab";
+    expected.push_back(2);
+  }
+  text += " ba " + std::string(kLongWordBytes, 'b') + "<s>ab";
+  expected.insert(expected.end(), {3, 1, 0, 3});
+  expected.insert(expected.end(), kLongWordBytes, 1);
+  expected.insert(expected.end(), {9, 2});
+  EXPECT_EQ(*tokenizer->encode(text), expected);
+  auto encoding = tokenizer->start(text);
+  ASSERT_TRUE(encoding.ok()) << encoding.error().message;
+  size_t turns = 1;
+  for (auto done = encoding->advance(1000); done.ok() && !*done; done = encoding->advance(1000)) ++turns;
+  EXPECT_GE(turns, 6 * kLongWordBytes / 1000) << "each character is read and becomes a symbol";
+  EXPECT_LE(turns, kStepsOfByte * text.size() / 1000 + 1);
+  EXPECT_EQ(encoding->take(), expected);
+}
+
+TEST(Tokenizer, LongWordOfTooManyTokensThenRefused) {
+  const auto tokenizer = Tokenizer::parse(tokenizer_json(kModel), "test");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  const std::string text(kLongWordBytes, 'b');
+  EXPECT_TRUE(tokenizer->encode(text, {.tokens_max = text.size()}).ok());
+  const auto refused = tokenizer->encode(text, {.tokens_max = text.size() - 1});
+  ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().reason, kTooManyTokens);
 }
 
