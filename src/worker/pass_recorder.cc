@@ -55,6 +55,7 @@ void PassRecorder::begin_merged(const engine::TrainPass& pass) {
 
 void PassRecorder::pass_ended(const engine::TrainPass& pass, const Status& status) try {
   const Nanos end = clock_.monotonic();
+  engine_.end_loss(end);
   engine_.set_pass_attributes({});
   const PassTotals done = engine_.totals() - before_;
   metrics_.passes.add(1);

@@ -2,6 +2,7 @@
 
 #include <new>
 #include <set>
+#include <utility>
 
 #include "worker/operation_base.h"
 
@@ -28,11 +29,11 @@ Status TracedTraining::forward(const engine::Pack& pack, bool keep, std::span<fl
   }
   Status status = inner_.forward(pack, keep, logprobs);
   const Nanos end = clock_.monotonic();
-  forward_end_ = end;
   totals_.forward += end - begin;
   totals_.tokens += static_cast<int64_t>(pack.tokens.size());
   totals_.sequences += static_cast<int64_t>(pack.segments.size());
   if (status.ok()) {
+    loss_begin_ = end;
     work_.add_forward(pack, keep, totals_);
   } else {
     span.record_error(status.error());
@@ -46,7 +47,7 @@ Status TracedTraining::backward(std::span<const float> dloss_dlogprobs) {
   auto span =
       engine_tracer().start_span("engine.backward", {.attributes = telemetry::Attributes(attributes_), .start = begin});
   span.set_attribute("tuft.targets", dloss_dlogprobs.size());
-  totals_.loss += begin - forward_end_;
+  end_loss(begin);
   Status status = inner_.backward(dloss_dlogprobs);
   const Nanos end = clock_.monotonic();
   totals_.backward += end - begin;
@@ -57,6 +58,10 @@ Status TracedTraining::backward(std::span<const float> dloss_dlogprobs) {
   }
   span.end(end);
   return status;
+}
+
+void TracedTraining::end_loss(Nanos at) {
+  if (const auto begin = std::exchange(loss_begin_, std::nullopt)) totals_.loss += at - *begin;
 }
 
 // The caller does not learn the number of a sequence that could not be counted.

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -21,6 +23,9 @@ class TracedTraining final : public engine::TrainingEngine {
   const PassTotals& totals() const { return totals_; }
   // Sets the attributes of the spans of the next passes. What they borrow lives until they are set again.
   void set_pass_attributes(std::vector<telemetry::Attribute> attributes) { attributes_ = std::move(attributes); }
+  // Ends the loss of a pass, which began with the end of its forward pass. backward() does so itself; to be called
+  // after each pass, because one may have no backward pass.
+  void end_loss(Nanos at);
 
   Status forward(const engine::Pack& pack, bool keep, std::span<float> logprobs) override;
   Status backward(std::span<const float> dloss_dlogprobs) override;
@@ -33,7 +38,7 @@ class TracedTraining final : public engine::TrainingEngine {
   const Clock& clock_;
   PassWork work_;
   PassTotals totals_;
-  Nanos forward_end_ = 0;
+  std::optional<Nanos> loss_begin_;  // while there is a loss
   std::vector<telemetry::Attribute> attributes_;
 };
 

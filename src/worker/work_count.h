@@ -17,7 +17,7 @@ namespace tuft::worker {
 // Sums since the start. The arithmetic is that of engine/model_cost.h.
 struct PassTotals {
   Nanos forward = 0;
-  Nanos loss = 0;  // between a forward pass and its backward pass
+  Nanos loss = 0;  // from a forward pass to its backward pass, or to the end
   Nanos backward = 0;
   int64_t tokens = 0;
   int64_t sequences = 0;

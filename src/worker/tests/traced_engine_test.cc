@@ -1,9 +1,10 @@
-// The arithmetic and traffic of passes and steps, counted by hand.
+// The arithmetic and traffic of passes and steps, counted by hand, and the times of a pass.
 #include "worker/traced_engine.h"
 
 #include <gtest/gtest.h>
 
 #include "engine/tests/fake_engine.h"
+#include "worker/pass_recorder.h"
 
 namespace tuft::worker {
 namespace {
@@ -68,6 +69,43 @@ TEST_F(TracedEngineTest, ALossWithoutAGradientThenNoWayBack) {
   ASSERT_TRUE(training_.forward(pack(), true, logprobs).ok());
   ASSERT_TRUE(training_.backward(std::vector<float>(4)).ok());
   EXPECT_EQ(training_.totals().backward_flops, 0);
+}
+
+class RecordedMember final : public PassMember {
+ public:
+  telemetry::SpanContext span_context() const override { return {}; }
+  std::vector<telemetry::Attribute> pass_keys() const override { return {}; }
+  void passed(const PassPart& part) override { part_ = part; }
+  const PassPart& part() const { return part_; }
+
+ private:
+  PassPart part_;
+};
+
+// What follows the forward pass is the loss, whether or not a backward pass ends it.
+TEST_F(TracedEngineTest, APassThenTheTimesOfItsParts) {
+  fake_.before_forward = [this](const auto&) { return clock_.advance(2 * kSecond), Status(); };
+  const OperationMetrics metrics("m");
+  PassRecorder recorder(training_, clock_, metrics, 64);
+  RecordedMember member;
+  recorder.add(1, member);
+  for (const bool backward : {false, true, false}) {
+    engine::TrainPass pass = {.number = 1, .backward = backward, .tokens = 5, .adapters = 2, .shares = {}};
+    pass.shares.push_back({1, 2, 5});
+    recorder.pass_begins(pass);
+    clock_.advance(kSecond);
+    std::vector<float> logprobs(4);
+    ASSERT_TRUE(training_.forward(pack(), backward, logprobs).ok());
+    clock_.advance(3 * kSecond);
+    if (backward) {
+      ASSERT_TRUE(training_.backward(logprobs).ok());
+      clock_.advance(4 * kSecond);
+    }
+    recorder.pass_ended(pass, {});
+    EXPECT_EQ(member.part().forward, 2 * kSecond);
+    EXPECT_EQ(member.part().loss, 3 * kSecond);
+    EXPECT_EQ(member.part().pack, (backward ? 5 : 1) * kSecond);
+  }
 }
 
 TEST_F(TracedEngineTest, APassThatFailsThenNothingWasDone) {
