@@ -63,7 +63,7 @@ struct OptimReport {
   double grad_norm = 0.0;  // L2 norm before clipping
   int64_t parameters = 0;  // of the adapter
   int64_t step = 0;        // number of steps, including this one
-  bool applied = true;     // false: the gradient was not finite; it was zeroed, and nothing else changed
+  bool applied = false;    // false: no step was made, since there was no gradient, or it was not finite and was zeroed
   bool clipped = false;    // grad_norm was above grad_clip_norm
   bool finite = true;      // false: the step made some weights infinite or NaN, and they stay so
 };

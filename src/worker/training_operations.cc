@@ -272,7 +272,8 @@ class OptimStep final : public MethodOperation<rpc::OptimStep>, public StepMembe
     response.set_learning_rate(learning_rate_of(request()));
     response.set_compute_seconds(to_seconds(computing_));
     response.set_clipped(report.clipped);
-    response.set_nonfinite(!report.applied);
+    response.set_stepped(report.applied);
+    response.set_nonfinite(!std::isfinite(report.grad_norm));
     response.set_nonfinite_update(!report.finite);
     describe(report);
     return Progress::kDone;
@@ -285,7 +286,10 @@ class OptimStep final : public MethodOperation<rpc::OptimStep>, public StepMembe
           {"tuft.grad_norm", report.grad_norm},
           {"tuft.grad_clipped", report.clipped},
           {"tuft.step", report.step}});
-    if (!report.applied) span().add_event("optim_step.skipped", {{"tuft.reason", "gradient not finite"}});
+    if (!report.applied) {
+      const bool none = std::isfinite(report.grad_norm);
+      span().add_event("optim_step.skipped", {{"tuft.reason", none ? "no gradient" : "gradient not finite"}});
+    }
     if (!report.finite) span().add_event("optim_step.broke", {{"tuft.reason", "weights not finite"}});
   } catch (const std::bad_alloc&) {
   }

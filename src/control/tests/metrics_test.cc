@@ -163,6 +163,27 @@ TEST_F(ControlMetrics, AStepThatMakesWeightsNonFiniteIsCounted) {
   EXPECT_EQ(total("tuft.training.optim_steps", {{"base_model", model}}), steps + 2);
 }
 
+TEST_F(ControlMetrics, AStepWithoutAGradientThenNoneIsCounted) {
+  const RunId run = boot_with_run();
+  const std::map<std::string, std::string> labels = {{"base_model", model}};
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  flush();
+  const double steps = total("tuft.training.optim_steps", labels);
+  const double norms = total("tuft.training.grad_norm", labels);
+  worker().fail_next("forward_backward", invalid_argument("loss_fn is unknown"));
+  forward_backward(run, alice, 2);
+  worker().set_without_gradient(true);
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+  flush();
+  EXPECT_EQ(total("tuft.training.optim_steps", labels), steps);
+  EXPECT_EQ(total("tuft.training.grad_norm", labels), norms);
+  worker().set_without_gradient(false);
+  value<OptimStepResult>(alice, optim_step(run, alice, 4));
+  flush();
+  EXPECT_EQ(total("tuft.training.optim_steps", labels), steps + 1);
+  EXPECT_EQ(total("tuft.training.grad_norm", labels), norms + 1);
+}
+
 TEST_F(ControlMetrics, GaugesFollowTheOperations) {
   const RunId run = boot_with_run();
   worker().hold_answers(true);

@@ -164,7 +164,7 @@ void TrainingTelemetry::record_optim_step(const Run& run, RunOperation& operatio
                                           const worker::v1::OptimStepResponse& response) const {
   const telemetry::ContextScope scope(operation.span.context());
   run.backend()->instruments().record_optim_step(response);
-  if (!response.nonfinite()) run.backend()->facts().note_step(clock_.monotonic());
+  if (response.stepped()) run.backend()->facts().note_step(clock_.monotonic());
   operation.span.set_attributes({{"tuft.grad_norm", std::isfinite(response.grad_norm()) ? response.grad_norm() : 0.0},
                                  {"tuft.step", response.step()},
                                  {"tuft.grad_clipped", response.clipped()},

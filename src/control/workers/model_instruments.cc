@@ -92,7 +92,8 @@ void ModelInstruments::record_pass(OperationType operation, const std::string& l
 
 void ModelInstruments::record_optim_step(const worker::v1::OptimStepResponse& response) const {
   phase_optim_.record(response.compute_seconds());
-  if (response.nonfinite()) return nonfinite_grad_.add(1);
+  if (response.nonfinite()) nonfinite_grad_.add(1);
+  if (!response.stepped()) return;
   optim_steps_.add(1);
   if (response.nonfinite_update()) nonfinite_update_.add(1);
   if (response.clipped()) clipped_.add(1);

@@ -144,7 +144,6 @@ class CommonStep {
     report.grad_norm = norm;
     if (!std::isfinite(norm)) {
       adapter->clear_gradients();
-      report.applied = false;
       return;
     }
     try {
@@ -161,6 +160,7 @@ class CommonStep {
       clip = std::min(1.0, most / (norm + 1e-6));
       report.clipped = norm > most;
     }
+    report.applied = true;
     report.step = adapter->count_step();
     if (const auto* dimuon = std::get_if<DimuonParams>(&params)) {
       factors_[index] = factors_of(*dimuon, adapter->spec().rank, clip);

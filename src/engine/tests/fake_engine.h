@@ -56,7 +56,8 @@ class FakeEngine final : public Engine, public AdapterStore, public TrainingEngi
   std::function<void()> after_steps;
   DeviceTimes on_device;
   double peak = 0;
-  bool breaks_weights = false;  // of the next optimizer steps
+  bool breaks_weights = false;    // the next optimizer steps do
+  bool without_gradient = false;  // the next optimizer steps find none
   // Observations of a test.
   std::vector<size_t> step_tokens;  // by step
   std::vector<size_t> step_feeds;
@@ -174,7 +175,7 @@ class FakeEngine final : public Engine, public AdapterStore, public TrainingEngi
       OptimReport report;
       report.grad_norm = std::abs(std::exchange(found->second.gradient, 0.0));
       report.parameters = 1;
-      report.applied = std::isfinite(report.grad_norm);
+      report.applied = std::isfinite(report.grad_norm) && !without_gradient;
       report.finite = !breaks_weights;
       found->second.marked.reset();
       report.step = report.applied ? ++found->second.state.moments.step : found->second.state.moments.step;

@@ -198,12 +198,12 @@ OptimReport Adapter::optim_step(const AdamParams& params, double grad_norm) {
   report.grad_norm = grad_norm;
   if (!std::isfinite(grad_norm)) {
     clear_gradients();
-    report.applied = false;
     return report;
   }
   // What may lack memory comes before the first change: a step that fails has no effect.
   prepare_moments();
   const at::Tensor step = at::full({}, static_cast<double>(step_ + 1), placement_.f32());
+  report.applied = true;
   report.step = ++step_;
   if (params.grad_clip_norm > 0) {
     const double clip = params.grad_clip_norm / (grad_norm + 1e-6);

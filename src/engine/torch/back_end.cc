@@ -75,13 +75,9 @@ std::vector<Result<OptimReport>> BackEnd::optim_steps(std::span<const StepOfAdap
   const c10::NoGradGuard no_graph;
   std::optional<DeviceClock::Scope> scope;
   std::vector<at::Tensor> scalars;
-  std::vector<bool> moves;  // whether the step has a gradient
   const auto norms = guarded(kWhat, [&]() -> Result<at::Tensor> {
     scope.emplace(clock_, &DeviceTimes::optim_step);
-    for (const auto& one : steps) {
-      moves.push_back(one.adapter->has_gradient());
-      scalars.push_back(one.adapter->grad_norm());
-    }
+    for (const auto& one : steps) scalars.push_back(one.adapter->grad_norm());
     return at::stack(scalars).to(at::kCPU);
   });
   if (!norms.ok()) return {steps.size(), Result<OptimReport>(norms.error())};
@@ -97,7 +93,7 @@ std::vector<Result<OptimReport>> BackEnd::optim_steps(std::span<const StepOfAdap
     return at::stack(scalars).to(at::kCPU);
   });
   for (size_t i = 0; i < steps.size() && largest.ok(); ++i) {
-    if (!moves[i] || !results[i].ok() || !results[i]->applied) continue;
+    if (!results[i].ok() || !results[i]->applied) continue;
     results[i]->finite = std::isfinite(largest->data_ptr<float>()[i]);
   }
   return results;

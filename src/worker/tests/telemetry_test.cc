@@ -352,6 +352,26 @@ TEST_F(WorkerTelemetryTest, TheReplySaysThatAStepBrokeTheWeights) {
   EXPECT_FALSE(stepped.nonfinite());
 }
 
+TEST_F(WorkerTelemetryTest, TheReplySaysThatNoStepWasTaken) {
+  ASSERT_TRUE(create_adapter("a").status.ok());
+  train("a", 1);
+  v1::OptimStepResponse stepped;
+  ASSERT_TRUE(optim_step("a", &stepped).status.ok());
+  EXPECT_TRUE(stepped.stepped());
+  on_engine([&] { engine_.without_gradient = true; });
+  ASSERT_TRUE(optim_step("a", &stepped).status.ok());
+  EXPECT_FALSE(stepped.stepped());
+  EXPECT_FALSE(stepped.nonfinite());
+  on_engine([&] {
+    engine_.without_gradient = false;
+    engine_.model_function = [](const auto&, const auto&) { return std::vector<float>(16, std::nanf("")); };
+  });
+  train("a", 1);
+  ASSERT_TRUE(optim_step("a", &stepped).status.ok());
+  EXPECT_FALSE(stepped.stepped());
+  EXPECT_TRUE(stepped.nonfinite());
+}
+
 TEST_F(WorkerTelemetryTest, TheArithmeticOfPassesAndStepsIsCounted) {
   const telemetry::testing::RecordedMetrics metrics;
   const auto of = [](const char* key, const char* value) {
