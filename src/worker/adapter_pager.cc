@@ -148,6 +148,7 @@ void AdapterPager::used(const engine::AdapterId& id) {
 }
 
 void AdapterPager::count(const Entry& entry, int by) {
+  ++counts_.changes;
   const bool training = entry.kind == AdapterKind::kTraining;
   const bool paged = entry.location != Location::kEngine;
   if (entry.location == Location::kEngine || entry.location == Location::kReading) counts_.reserved += by * entry.bytes;

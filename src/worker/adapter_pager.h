@@ -121,7 +121,8 @@ class AdapterPager {
     int waiting_samplers = 0;
     int64_t reserved = 0;  // by those in the engine and those being read
     int64_t limit = 0;
-    int64_t leaving = 0;  // by the unfinished jobs that write pages
+    int64_t leaving = 0;   // by the unfinished jobs that write pages
+    uint64_t changes = 0;  // grows when an adapter comes, goes or moves
   };
   const Counts& counts() const { return counts_; }
 

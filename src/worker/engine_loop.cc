@@ -200,27 +200,28 @@ void EngineLoop::enqueue(std::unique_ptr<Operation>& operation) {
   const Error removed = removed_error();
   const auto at = queues_.try_emplace(adapter.str()).first;
   AdapterQueue& queue = at->second;
-  if (ends) {
-    fail_waiting(queue, removed);
-    set_waits(queue, false);  // what ends it needs no adapter
-  }
   try {
     queue.operations.push_back(std::move(operation));
   } catch (const std::bad_alloc&) {
     if (queue.operations.empty()) queues_.erase(at);
     throw;
   }
-  if (ends) trainer_->cancel(adapter, removed);
+  if (ends) {
+    fail_waiting(queue, removed);
+    set_waits(queue, false);  // what ends it needs no adapter
+    trainer_->cancel(adapter, removed);
+  }
   if (!queue.waits) proceed(at);
 }
 
-// Fails the operations that have not begun. The turn of the first one passes to the next operation.
+// Fails the operations that have not begun, except the newest, to which the turn of the first one passes.
 void EngineLoop::fail_waiting(AdapterQueue& queue, const Error& error) {
   const size_t begun = queue.training + (queue.begun ? 1 : 0);
   const auto first = queue.operations.begin() + static_cast<ptrdiff_t>(begun);
-  for (auto waiting = first; waiting != queue.operations.end(); ++waiting) (*waiting)->fail(error);
-  inbox_.answered(static_cast<size_t>(queue.operations.end() - first));
-  queue.operations.erase(first, queue.operations.end());
+  const auto newest = queue.operations.end() - 1;
+  for (auto waiting = first; waiting != newest; ++waiting) (*waiting)->fail(error);
+  inbox_.answered(static_cast<size_t>(newest - first));
+  queue.operations.erase(first, newest);
 }
 
 // Resumes, or fails, everything that waited for an adapter that came back from its page.
@@ -277,7 +278,7 @@ void EngineLoop::proceed_or_throw(Queues::iterator at) {
   AdapterQueue& queue = at->second;
   auto& operations = queue.operations;
   const engine::AdapterId adapter(at->first);
-  const bool begins = queue.training == 0 && !queue.has_turn && !operations.empty();
+  const bool begins = queue.training == 0 && !queue.begun && !queue.has_turn && !operations.empty();
   if (begins && operations.front()->needs_adapter() && pager_.exists(adapter) && !pager_.in_engine(adapter)) {
     pager_.bring_back(adapter, operations.front()->cause());
     return set_waits(queue, true);
@@ -286,6 +287,7 @@ void EngineLoop::proceed_or_throw(Queues::iterator at) {
     const auto progress = advance(*operations[queue.training]);
     if (progress.ok() && *progress == Operation::Progress::kTraining) {
       ++queue.training;
+      ++started_;
       continue;
     }
     operations.erase(operations.begin() + static_cast<ptrdiff_t>(queue.training));
@@ -302,6 +304,11 @@ void EngineLoop::proceed_or_throw(Queues::iterator at) {
 void EngineLoop::set_waits(AdapterQueue& queue, bool waits) {
   if (std::exchange(queue.waits, waits) == waits) return;
   waits ? ++queues_waiting_ : --queues_waiting_;
+}
+
+void EngineLoop::set_begun(AdapterQueue& queue, bool begun) {
+  if (std::exchange(queue.begun, begun) == begun) return;
+  begun ? ++started_ : --started_;
 }
 
 void EngineLoop::run_training_piece() {
@@ -325,8 +332,13 @@ void EngineLoop::run_training_piece() {
     turns_before_pass_ = {};
     trainer_->step();
   }
-  adapter_memory_ = engine_.adapters().memory();
+  read_adapter_memory();
   gauges_.progressed(clock_.monotonic());
+}
+
+void EngineLoop::read_adapter_memory() {
+  adapter_memory_ = engine_.adapters().memory();
+  adapter_changes_ = pager_.counts().changes;
 }
 
 bool EngineLoop::may_take_turn() const {
@@ -360,6 +372,7 @@ void EngineLoop::trained(Operation& operation) {
   TUFT_CHECK(found != queue.operations.end(), "a trained operation is in its queue");
   queue.operations.erase(found);
   --queue.training;
+  --started_;
   inbox_.answered(1);
   proceed(at);
 }
@@ -370,7 +383,7 @@ void EngineLoop::advance_queue(const std::string& name) {
   Operation& operation = *queue.operations.front();
   const bool was_read = queue.begun && operation.loads();
   const auto progress = advance(operation);
-  queue.begun = progress.ok() && *progress != Operation::Progress::kDone;
+  set_begun(queue, progress.ok() && *progress != Operation::Progress::kDone);
   const bool goes_on = queue.begun && (*progress == Operation::Progress::kStepping || send_to_files(at));
   if (!goes_on) end_first(at);
   if (was_read) load_ended();
@@ -384,7 +397,9 @@ void EngineLoop::end_first(Queues::iterator at) {
 }
 
 void EngineLoop::update_gauges() {
-  gauges_.update({.running = static_cast<size_t>(sampler_->active()) + queues_.size(),
+  // Pages come and go without a piece of training, too. At each step of the sampler it would take too long.
+  if (adapter_changes_ != pager_.counts().changes) read_adapter_memory();
+  gauges_.update({.running = static_cast<size_t>(sampler_->active()) + started_,
                   .samples = sampler_->phases(),
                   .pager = pager_.counts(),
                   .kv = decoding_.kv_usage(),

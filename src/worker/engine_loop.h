@@ -84,7 +84,7 @@ class EngineLoop {
     std::deque<std::unique_ptr<Operation>> operations;
     size_t training = 0;    // number of operations at the front that are with the training scheduler
     bool has_turn = false;  // the first operation is in turns_ or stepped_, with the file thread or in stepping_
-    bool begun = false;     // the first operation has run before
+    bool begun = false;     // the first operation has run before; changed by set_begun() alone
     bool waits = false;     // until the adapter is back from its page
   };
 
@@ -107,6 +107,7 @@ class EngineLoop {
   void proceed(Queues::iterator at);
   void proceed_or_throw(Queues::iterator at);
   void set_waits(AdapterQueue& queue, bool waits);
+  void set_begun(AdapterQueue& queue, bool begun);
   bool has_turns() const { return !turns_.empty() || !stepped_.empty(); }
   bool may_take_turn() const;
   void add_turn(const AdapterQueue& queue, std::string name);
@@ -117,6 +118,7 @@ class EngineLoop {
   void run_steps();
   void trained(Operation& operation);
   Result<Operation::Progress> advance(Operation& operation);
+  void read_adapter_memory();
   void update_gauges();
   void run_piece();
 
@@ -143,6 +145,7 @@ class EngineLoop {
   std::deque<InboxItem> taken_;
   Queues queues_;
   size_t queues_waiting_ = 0;  // number of queues that wait for an adapter
+  size_t started_ = 0;         // number of operations that have run before, or are with the training scheduler
   // Queues whose first operation can run and is not with the training scheduler. Tenants take turns, so that the
   // hundreds of creations of one do not delay the step of another.
   FairQueue<std::string, std::string> turns_{1};
@@ -166,6 +169,7 @@ class EngineLoop {
   SampleRequests samples_;
   EngineContext context_;
   engine::AdapterMemory adapter_memory_;
+  uint64_t adapter_changes_ = 0;  // AdapterPager::Counts::changes of adapter_memory_
 
   EngineGauges gauges_;
 

@@ -35,7 +35,7 @@ bool EngineLoop::send_to_files(Queues::iterator at) {
     return true;
   }
   operation.fail(sent.error());
-  at->second.begun = false;
+  set_begun(at->second, false);
   return false;
 }
 

@@ -127,6 +127,27 @@ class EngineLoopTest : public ::testing::Test {
     };
     EXPECT_TRUE(post({.queue = adapter, .run = run}).get().ok());
   }
+  // In a loop without threads: creates an adapter, and posts a forward_backward of it that must succeed.
+  void create_training(const std::string& id) {
+    const engine::AdapterId adapter = training_adapter(id);
+    auto created = post({.queue = adapter.str(), .run = [adapter](EngineContext& context) {
+                           EXPECT_TRUE(context.adapters.create(adapter, {}, AdapterKind::kTraining, "").ok());
+                         }});
+    run_engine();
+    EXPECT_TRUE(created.get().ok());
+  }
+  void post_training(const std::string& id) {
+    engine::TrainRequest request;
+    request.adapter = training_adapter(id);
+    request.loss_fn = "cross_entropy";
+    engine::Datum& datum = request.data.emplace_back();
+    datum.tokens = {3};
+    datum.loss_inputs["target_tokens"] = {{1}, std::vector<int64_t>{4}};
+    auto message = std::make_shared<v1::ForwardBackwardRequest>();
+    message->set_adapter_id(id);
+    const auto reply = [message](const auto& result) { EXPECT_TRUE(result.ok()); };
+    loop_->post(make_forward_backward({*message, {}, reply}, std::move(request)));
+  }
   // In a loop without threads. In the fake engine a sampler takes 20 bytes, and an adapter in training 60.
   void create_sampler(const std::string& name, const std::string& tenant) {
     create_kind(name, AdapterKind::kSampler, tenant);

@@ -56,28 +56,14 @@ TEST_F(EngineLoopTest, TenantsTakeTurnsAtTheEngine) {
 
 TEST_F(EngineLoopTest, TurnsTakeLongThenAPassWaitsForFewOfThem) {
   start(0, false);
-  const engine::AdapterId adapter = training_adapter("a");
-  auto created = post({.queue = adapter.str(), .run = [&](EngineContext& context) {
-                         EXPECT_TRUE(context.adapters.create(adapter, {}, AdapterKind::kTraining, "").ok());
-                       }});
-  run_engine();
-  EXPECT_TRUE(created.get().ok());
+  create_training("a");
   int turns = 0;
   int turns_before_pass = -1;
   engine_.before_forward = [&](const engine::Pack&) {
     turns_before_pass = turns;
     return Status();
   };
-  engine::TrainRequest request;
-  request.adapter = adapter;
-  request.loss_fn = "cross_entropy";
-  engine::Datum& datum = request.data.emplace_back();
-  datum.tokens = {3};
-  datum.loss_inputs["target_tokens"] = {{1}, std::vector<int64_t>{4}};
-  v1::ForwardBackwardRequest message;
-  message.set_adapter_id("a");
-  loop_->post(
-      make_forward_backward({message, {}, [](const auto& result) { EXPECT_TRUE(result.ok()); }}, std::move(request)));
+  post_training("a");
   std::vector<std::future<Status>> all;
   for (int i = 0; i < 30; ++i) {
     all.push_back(post({.queue = "create " + std::to_string(i), .run = [&](EngineContext&) {
@@ -88,6 +74,65 @@ TEST_F(EngineLoopTest, TurnsTakeLongThenAPassWaitsForFewOfThem) {
   run_engine();
   for (auto& one : all) EXPECT_TRUE(one.get().ok());
   EXPECT_EQ(turns_before_pass, 1);
+}
+
+TEST_F(EngineLoopTest, OperationsThenOnlyThoseThatHaveBegunAreRunning) {
+  const RecordedMetrics metrics;
+  start(0, false);
+  const auto requests = [&](const char* state) {
+    return metrics.gauge("tuft.scheduler.requests", {{"base_model", "m"}, {"state", state}});
+  };
+  auto file = post({.queue = "a", .file = [] {}});
+  std::vector<std::future<Status>> others;
+  for (const char* queue : {"a", "b", "c"}) others.push_back(post({.queue = queue}));
+  EXPECT_TRUE(loop_->run_engine_step());
+  EXPECT_EQ(requests("running"), 1) << "its file is written";
+  EXPECT_EQ(requests("waiting"), 3);
+  run_engine();
+  EXPECT_EQ(requests("running"), 1);
+  EXPECT_EQ(requests("waiting"), 1) << "behind the first one";
+  EXPECT_TRUE(loop_->run_file_step());
+  run_engine();
+  EXPECT_EQ(requests("running"), 0);
+  EXPECT_EQ(requests("waiting"), 0);
+  EXPECT_TRUE(file.get().ok());
+  for (auto& other : others) EXPECT_TRUE(other.get().ok());
+}
+
+TEST_F(EngineLoopTest, TheTrainingSchedulerHasThemThenTheyAreRunning) {
+  const RecordedMetrics metrics;
+  start(0, false);
+  const auto requests = [&](const char* state) {
+    return metrics.gauge("tuft.scheduler.requests", {{"base_model", "m"}, {"state", state}});
+  };
+  create_training("a");
+  auto other = post({.queue = "before the pass"});
+  for (int i = 0; i < 3; ++i) post_training("a");
+  EXPECT_TRUE(loop_->run_engine_step());
+  EXPECT_TRUE(other.get().ok());
+  EXPECT_EQ(requests("running"), 3);
+  EXPECT_EQ(requests("waiting"), 0);
+  run_engine();
+  EXPECT_EQ(requests("running"), 0);
+}
+
+// Pages come and go without a piece of training. In the fake engine the weights of each adapter take 100 bytes.
+TEST_F(EngineLoopTest, ASamplerLeavesForAnotherThenTheMemoryOfAdaptersFollows) {
+  const RecordedMetrics metrics;
+  start(20, false);  // room for one
+  const auto weights = [&] { return metrics.gauge("tuft.lora.memory", {{"base_model", "m"}, {"part", "weights"}}); };
+  create_sampler("v", "light");
+  create_sampler("g", "heavy");  // "v" is in its page now
+  EXPECT_EQ(weights(), 100);
+  std::vector<std::future<Status>> all;
+  all.push_back(sample_from("v", "light"));
+  EXPECT_TRUE(loop_->run_engine_step());
+  EXPECT_EQ(weights(), 0) << "\"g\" has left, and \"v\" is read";
+  while (loop_->run_page_step()) {
+  }
+  EXPECT_TRUE(loop_->run_engine_step());
+  EXPECT_EQ(weights(), 100);
+  expect_all_end(all);
 }
 
 // In the fake engine an adapter takes 60 bytes.
@@ -248,6 +293,32 @@ TEST_F(EngineLoopTest, MemoryRunsOutWhenAHeldSampleIsCancelledThenItEndsAllTheSa
   const Status cancelled = hold_and_cancel("g", 1);
   ASSERT_FALSE(cancelled.ok());
   EXPECT_EQ(cancelled.error().code, ErrorCode::kCancelled);
+}
+
+// std::deque holds 64 pointers in a block, and needs memory when the last place of a block is taken. That is the place
+// of what ends the queue, or of the operation that waits before it.
+TEST_F(EngineLoopTest, MemoryRunsOutForTheEndOfAQueueThenWhatHasItsTurnGoesOn) {
+  start(0, false);
+  for (const int count : {63, 64}) {
+    bool failed = true;
+    for (int64_t allocation = 0; failed; ++allocation) {
+      std::vector<std::future<Status>> all;
+      for (int i = 0; i < count; ++i) all.push_back(post({.queue = "a"}));
+      for (int i = 1; i < count; ++i) ASSERT_TRUE(loop_->run_engine_step());
+      ASSERT_FALSE(is_ready(all.back())) << "it has its turn";
+      all.push_back(post({.queue = "a", .ends_queue = true}));
+      FailingAllocations::start(allocation);
+      loop_->run_engine_step();
+      failed = FailingAllocations::stop();
+      run_engine();
+      for (auto& one : all) {
+        ASSERT_TRUE(is_ready(one)) << count << ' ' << allocation;
+        const Status status = one.get();
+        if (status.ok()) continue;
+        EXPECT_TRUE(status.error().reason == "out_of_memory" || status.error().reason == "adapter_removed");
+      }
+    }
+  }
 }
 
 TEST_F(EngineLoopTest, MemoryRunsOutInAStepThenItsSamplesFail) {

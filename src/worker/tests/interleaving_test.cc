@@ -15,6 +15,7 @@
 
 #include "base/testing/temp_dir.h"
 #include "engine/tests/fake_engine.h"
+#include "telemetry/testing/recorded_metrics.h"
 #include "worker/conversion.h"
 #include "worker/engine_loop.h"
 
@@ -65,7 +66,7 @@ class Scene {
     }
   }
 
-  void finish() {
+  void finish(const telemetry::testing::RecordedMetrics& metrics) {
     if (order_.happens(20)) {
       stopping_ = true;
       loop_->stop();
@@ -77,6 +78,10 @@ class Scene {
       ASSERT_LT(order_.steps(), 100'000) << "the worker does not come to an end";
     }
     for (const auto& call : calls_) EXPECT_EQ(call->answers, 1) << call->name;
+    if (!stopping_) {
+      const auto running = metrics.gauge("tuft.scheduler.requests", {{"base_model", "tiny"}, {"state", "running"}});
+      EXPECT_EQ(running, 0);
+    }
     loop_.reset();
     EXPECT_EQ(engine_.open_sequences(), 0U);
   }
@@ -377,12 +382,13 @@ class Scene {
 };
 
 TEST(WorkerInterleavings, EveryOrderOfStepsKeepsThePromises) {
+  const telemetry::testing::RecordedMetrics metrics;
   std::map<std::string, std::vector<int32_t>> drawn;
   testing::for_each_interleaving(300, [&](Interleaving& order) {
     const TempDir directory;
     Scene scene(order, directory / "files", drawn);
     for (int step = 0; step < 400; ++step) scene.step();
-    scene.finish();
+    scene.finish(metrics);
   });
 }
 
