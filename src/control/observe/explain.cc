@@ -141,7 +141,7 @@ class Explainer {
       const bool is_step = is_named(span, "training_backend.*") || is_named(span, "sampling_backend.*") ||
                            is_named(span, "training_controller.*") || is_named(span, "sampling_controller.*") ||
                            is_named(span, "hf_model.*");
-      if (!is_step) continue;
+      if (!is_step || span.of_program) continue;
       const auto [place, is_new] = starts.emplace(span.parent_id, span.start);
       if (!is_new) place->second = std::min(place->second, span.start);
     }
@@ -166,6 +166,8 @@ class Explainer {
     const Span& span = trace_.spans[piece.span];
     const Nanos end = piece.start + piece.duration;
     total_ += piece.duration;
+    // A program may call its spans what it likes.
+    if (span.of_program) return give(PartKind::kOther, piece.span, piece.duration);
     if (span.name == "SCHEDULE") return waits_.push_back({piece.span, piece.start, end});
     const Nanos split = std::clamp(waits_until(span), piece.start, end);
     if (split > piece.start) waits_.push_back({piece.span, piece.start, split});
@@ -207,11 +209,11 @@ class Explainer {
 
   double share(Nanos time) const { return total_ == 0 ? 0 : static_cast<double>(time) / static_cast<double>(total_); }
 
-  // The sum of an attribute over the spans of a name.
+  // The sum of an attribute over the server's spans of a name.
   double sum(std::string_view name, std::string_view key) const {
     double total = 0;
     for (const Span& span : trace_.spans) {
-      if (span.name == name) total += number(span, key);
+      if (span.name == name && !span.of_program) total += number(span, key);
     }
     return total;
   }

@@ -1,6 +1,6 @@
 // Why an operation took its time, in words: the parts of the critical path of its trace, by what was done in them.
 //
-// It knows the product's own spans (docs/telemetry.md); what users' programs add counts as theirs.
+// It knows the product's own spans (docs/telemetry.md); what users' programs add counts as theirs, whatever its name.
 #pragma once
 
 #include <cstdint>

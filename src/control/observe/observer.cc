@@ -16,6 +16,8 @@ using telemetry_store::SpanFunction;
 constexpr size_t kSpansMax = 10'000;
 // What ran shortly before an operation began to wait is what it waited for.
 constexpr Nanos kBeforeMin = 2 * kSecond, kBeforeMax = 60 * kSecond;
+// The time in which questions about the engines' work may begin, for all waits of a trace: as long as a query may take.
+constexpr Nanos kWorkBudget = 2 * kSecond;
 
 using telemetry_store::Span;
 
@@ -88,14 +90,15 @@ Result<telemetry_store::SpanSeries> ObserverImpl::span_series(const UserId& user
 
 // Users learn of others no more than that they were there: the sum of their time.
 EngineWorkIn ObserverImpl::engine_work_of(const std::string& owner) const {
-  return [this, owner](Nanos from, Nanos until) {
+  return [this, owner, end = parts_.clock.monotonic() + kWorkBudget](Nanos from, Nanos until) {
     EngineWork work;
     const Nanos before = std::clamp(until - from, kBeforeMin, kBeforeMax);
     for (const char* name : {"engine.*", "PREFILL", "DECODE"}) {
+      if (parts_.clock.monotonic() >= end) return EngineWork{};
       const Filter filter{.time = {from - before, until}, .name = name, .of_server = true};
       const auto busy =
           parts_.store->span_series({.all = true}, filter, SpanFunction::kBusy, "user", until - from + before);
-      if (!busy.ok()) continue;
+      if (!busy.ok()) return EngineWork{};  // a part of the work would blame somebody
       for (const auto& [user, points] : busy->series) {
         double seconds = 0;
         for (const double point : points) seconds += std::isfinite(point) ? point * to_seconds(busy->step) : 0;

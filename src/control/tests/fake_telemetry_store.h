@@ -2,6 +2,7 @@
 // of one test thread only.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,6 +23,7 @@ class FakeTelemetryStore final : public telemetry_store::Store {
   std::vector<telemetry_store::RunStep> run_steps;
   std::optional<telemetry_store::Trace> kept_trace;
   std::vector<std::pair<std::string, double>> busy;  // by user
+  std::function<void()> on_series;                   // called by each span_series(), if it is set
 
   // ---- Store
   bool add(telemetry_store::RecordType, std::string, const telemetry_store::Source&) override { return true; }
@@ -44,6 +46,7 @@ class FakeTelemetryStore final : public telemetry_store::Store {
                                                   telemetry_store::SpanFunction function, std::string_view by,
                                                   Nanos step) const override {
     note(viewer, filter);
+    if (on_series) on_series();
     telemetry_store::SpanSeries series{.start = filter.time.from, .step = step, .series = {}};
     if (function != telemetry_store::SpanFunction::kBusy || by != "user" || filter.name != "engine.*") return series;
     for (const auto& [user, points] : busy) series.series.emplace_back(user, std::vector<double>{points});

@@ -187,6 +187,23 @@ TEST_F(Explained, StoreSavesAndOnesOwnProgram) {
   EXPECT_THAT(explanation.summary, HasSubstr("was in train step"));
 }
 
+// A program may give its spans the names of the server's. Nobody is asked who worked meanwhile.
+TEST_F(Explained, SpansOfProgramsAreTheirsWhateverTheirNames) {
+  Trace trace = trace_of({with(span("wait", "", "SCHEDULE", 0, 500), "tuft.queue_seconds", "0.5"),
+                          with(span("call", "", "hf_model.forward", 500, 600), "tuft.queue_seconds", "0.1"),
+                          span("operation", "", "future_store.execute_operation", 600, 700),
+                          span("late", "operation", "training_backend.forward", 650, 700)});
+  for (Span& one : trace.spans) one.of_program = one.span_id != "operation";
+  int asked = 0;
+  const auto parts = kinds(trace, [&](Nanos, Nanos) {
+    ++asked;
+    return EngineWork{.own_seconds = 1, .others_seconds = 3};
+  });
+  EXPECT_THAT(parts, ElementsAre(Pair("other", ::testing::DoubleNear(0.65, 1e-9)),
+                                 Pair("server", ::testing::DoubleNear(0.05, 1e-9))));
+  EXPECT_EQ(asked, 0);
+}
+
 TEST_F(Explained, WhereItFailed) {
   Trace trace = pass();
   trace.spans.back().failed = true;

@@ -289,5 +289,33 @@ TEST_F(Observing, ATraceSaysBehindWhomItWaited) {
   EXPECT_EQ(observer().trace(bob, "t").error().message, observer().trace(bob, "never").error().message);
 }
 
+// Each question may read for two seconds, and a trace has any number of waits.
+TEST_F(Observing, AllWaitsOfATraceAreAskedAboutWithinOneBudget) {
+  boot();
+  store.kept_trace.emplace();
+  for (int i = 0; i < 8; ++i) {
+    Span waited;
+    waited.trace_id = "t";
+    waited.span_id = std::to_string(i);
+    waited.name = "SCHEDULE";
+    waited.owner = "alice";
+    waited.start = i * 3600 * kSecond;
+    waited.duration = 3600 * kSecond;
+    store.kept_trace->spans.push_back(waited);
+  }
+  store.busy = {{"alice", 0.1}, {"bob", 0.3}};
+  int asked = 0;
+  store.on_series = [&] {
+    ++asked;
+    clock().advance(1500 * kMillisecond);
+  };
+  const auto seen = observer().trace(alice, "t");
+  ASSERT_TRUE(seen.ok());
+  EXPECT_EQ(asked, 2);
+  // What the first two answers say is a part of the work, and a part would blame somebody.
+  ASSERT_THAT(seen->explanation.parts, SizeIs(1));
+  EXPECT_EQ(seen->explanation.parts[0].kind, PartKind::kSchedule);
+}
+
 }  // namespace
 }  // namespace tuft::control
