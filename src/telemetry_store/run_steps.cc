@@ -1,7 +1,6 @@
 #include "telemetry_store/run_steps.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "telemetry_store/bytes.h"
@@ -87,16 +86,13 @@ void RunSteps::keep(RunStep step) {
 }
 
 void RunSteps::insert(Run& run, RunStep step) {
-  const auto behind = std::upper_bound(run.steps.begin(), run.steps.end(), step.step,
-                                       [](int64_t number, const RunStep& other) { return number < other.step; });
-  // A run that was restored from a checkpoint repeats steps: the last time counts.
-  if (behind != run.steps.begin() && std::prev(behind)->step == step.step) {
-    *std::prev(behind) = std::move(step);
-    return;
-  }
-  if (behind != run.steps.end()) {
-    run.steps.insert(behind, std::move(step));
-    return;
+  // A run that went back to a checkpoint has left what it did since: its weights are not of those steps.
+  const auto abandoned = std::lower_bound(run.steps.begin(), run.steps.end(), step.step,
+                                          [](const RunStep& other, int64_t number) { return other.step < number; });
+  if (abandoned != run.steps.end()) {
+    run.steps.erase(abandoned, run.steps.end());
+    run.seen = run.steps.size() * run.stride;
+    run.newest_is_extra = false;
   }
   if (run.newest_is_extra) run.steps.pop_back();
   run.newest_is_extra = run.seen++ % run.stride != 0;

@@ -32,7 +32,7 @@ class RunSteps {
 
   // Reads the file. Leaves out what is damaged.
   void load() TUFT_EXCLUDES(mutex_);
-  // Leaves out a step whose number is 0, because no curve has it.
+  // Its run's steps with this number or a higher one leave. A step whose number is 0 is left out: no curve has it.
   void add(RunStep step) TUFT_EXCLUDES(mutex_);
   // Writes what was added to the page cache. Errors: the disk; what could not be written is written with the next call.
   Status flush() TUFT_EXCLUDES(mutex_);
@@ -49,7 +49,7 @@ class RunSteps {
     std::string owner;
     std::vector<RunStep> steps;
     Nanos last = 0;
-    // Of `seen` steps that came in order, each `stride`-th is kept, and the newest, which `newest_is_extra` says.
+    // Of `seen` steps of this curve, each `stride`-th is kept, and the newest, which `newest_is_extra` says.
     uint64_t seen = 0, stride = 1;
     bool newest_is_extra = false;
   };

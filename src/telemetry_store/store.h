@@ -64,6 +64,8 @@ class Store {
   virtual Rejections take_refused_points(const std::string& owner) = 0;
   // Returns the size of the longest request of a user's program that the queue takes: a sixteenth of memory_bytes_max.
   virtual int64_t request_bytes_max() const = 0;
+  // The steps of a run come in its order. One whose number is not the highest says that the run went back to a
+  // checkpoint, or that its steps are counted anew: those from this number on that it made before leave its curve.
   virtual void add_step(RunStep step) = 0;
   // Waits until everything added so far can be found. For tests and for queries that follow a change. Returns false
   // after `budget`.

@@ -99,7 +99,7 @@ TEST_F(Concurrency, StepsOfALongRunAreThinnedEvenly) {
   EXPECT_GT(few.front().step, 10'000);
   EXPECT_EQ(few.back().step, 20'000);
   EXPECT_NEAR(static_cast<double>(few[5].step), 15'000, 2500);
-  // A run that goes back to a checkpoint overwrites the steps after it.
+  // A run that goes back to a checkpoint loses the steps after it.
   store_->add_step({.run = "run", .owner = "alice", .step = 20'000, .loss = 7});
   ASSERT_TRUE(store_->settle(kSecond));
   EXPECT_EQ(store_->steps(kAlice, "run", 0, 100'000).back().loss, 7);

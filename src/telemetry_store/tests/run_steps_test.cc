@@ -1,5 +1,4 @@
 // Whose training curves leave when there are too many.
-#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -74,17 +73,31 @@ TEST_F(RunCurves, StepsWithoutANumberAreNotKept) {
   EXPECT_EQ(store_->state().steps, 3u);
 }
 
-TEST_F(RunCurves, ARunThatGoesBackReplacesItsStepsInTheirOrder) {
+TEST_F(RunCurves, ARunThatGoesBackLosesTheStepsThatItLeft) {
   add_steps("curve", "bob", 10);
   add_step("curve", "bob", 20);
-  add_step("curve", "bob", 15);
-  add_steps("curve", "bob", 5);
-  settle();
-  const std::vector<RunStep> steps = store_->steps(kBob, "curve", 0, 100);
-  ASSERT_EQ(steps.size(), 12u);
-  EXPECT_TRUE(std::is_sorted(steps.begin(), steps.end(), [](const auto& a, const auto& b) { return a.step < b.step; }));
-  EXPECT_GT(steps[0].time, steps[9].time);
-  EXPECT_EQ(store_->state().steps, 12u);
+  add_step("curve", "bob", 6);
+  EXPECT_EQ(seen("curve", "bob"), 6u);
+  EXPECT_EQ(store_->steps(kBob, "curve", 0, 100).back().time, now()) << "the newest step is the last one";
+  EXPECT_EQ(store_->state().steps, 6u);
+  add_step("curve", "bob", 7);
+  EXPECT_EQ(seen("curve", "bob"), 7u);
+  reopen();
+  EXPECT_EQ(seen("curve", "bob"), 7u) << "the file has the steps in the order in which they came";
+}
+
+TEST_F(RunCurves, ALongRunThatGoesBackGoesOnFromThere) {
+  add_steps("long", "alice", 20'000);
+  for (const int64_t step : {9'999, 10'000, 10'001}) {
+    add_step("long", "alice", step);
+    settle();
+    const std::vector<RunStep> steps = store_->steps(kAlice, "long", 0, 100'000);
+    EXPECT_EQ(steps.back().step, step);
+    EXPECT_EQ(steps.back().time, now());
+    EXPECT_EQ(store_->state().steps, steps.size());
+  }
+  // A step of before stays: the curve is thinned, and not only its newest part is left.
+  EXPECT_GT(seen("long", "alice"), 1'000u);
 }
 
 TEST_F(RunCurves, ARunCountsForItsLastOwner) {
