@@ -335,7 +335,8 @@ void History::rewrite(Sources sources, const Owners& leaving, Nanos now) {
   if (waits_for_disk(now)) return;
   const uint64_t number = sources.front()->number() + 1;
   // In a store of an older version, whose numbers have no gaps.
-  if (std::filesystem::exists(segment_path(options_.directory, number))) return;
+  std::error_code unknown;
+  if (std::filesystem::exists(segment_path(options_.directory, number), unknown) || unknown) return;
   size_t bytes = 0;
   RecordCount before, left;
   for (const auto& source : sources) {

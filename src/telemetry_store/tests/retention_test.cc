@@ -209,6 +209,22 @@ TEST_F(Retention, WhatAMergeCannotReadIsCounted) {
   expect_that_nothing_left_in_silence();
 }
 
+TEST_F(Retention, AFileThatCannotBeLookedAtEndsNothing) {
+  // One file less than are merged.
+  for (int restart = 0; restart < 31; ++restart) {
+    fill("bob", 3);
+    reopen();
+  }
+  ASSERT_EQ(files(".seg").size(), 31U);
+  // What has the name of the merged segment leads to itself, which is an error for root, too.
+  char name[32];
+  std::snprintf(name, sizeof name, "%020llu.seg", std::stoull(files(".seg").front().stem()) + 1);
+  fs::create_symlink(name, options_.directory / name);
+  fill("bob", 3);
+  reopen();
+  EXPECT_EQ(spans_of("bob"), 96U);
+}
+
 TEST_F(Retention, ASegmentAndItsReplacementAreNotBothKept) {
   fill("bob", 300);
   reopen();
