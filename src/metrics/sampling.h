@@ -135,7 +135,7 @@ struct SamplingMetrics {
                                      .bounds = bounds_request()}};
   Histogram time_to_first_token{{.name = "gen_ai.server.time_to_first_token",
                                  .unit = "s",
-                                 .description = "A sampling request from its start to its first token",
+                                 .description = "A sampling request from its acceptance to its first token",
                                  .labels = {"gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model"},
                                  .bounds = bounds_first_token()}};
   Histogram time_per_output_token{{.name = "gen_ai.server.time_per_output_token",

@@ -60,8 +60,7 @@ ExportHealth::ExportHealth(Signal signal, WarningLimit& warnings)
       retries_(health_metrics().retries.with({{"signal", signal_name(signal)}})),
       rejected_(health_metrics().rejected.with({{"signal", signal_name(signal)}})),
       sdk_exported_(sdk_exported(signal).with({})),
-      duration_(health_metrics().sdk_exporter_duration.with({{"signal", signal_name(signal)}})),
-      last_success_(system_clock().monotonic()) {}
+      duration_(health_metrics().sdk_exporter_duration.with({{"signal", signal_name(signal)}})) {}
 
 void ExportHealth::note_attempt(const ExportResult& result, Nanos duration, size_t count, size_t bytes) {
   log_debug("telemetry.export", "a request was sent to the collector",
@@ -72,7 +71,7 @@ void ExportHealth::note_attempt(const ExportResult& result, Nanos duration, size
              {"answer", outcome_name(result.outcome)}});
   if (result.outcome == ExportResult::Outcome::kDelivered) {
     duration_.record(to_seconds(duration));
-    last_success_.store(system_clock().monotonic());
+    overdue_since_.store(system_clock().monotonic());
     if (std::exchange(failing_, false))
       log_info("telemetry.recovered", "the collector accepts data again",
                {{"signal", signal_name(signal_)}, {"lost_records", std::exchange(lost_, 0)}});
@@ -131,6 +130,20 @@ void ExportHealth::note_lost(size_t count, std::string_view reason, const Export
   if (signal_ == Signal::kMetrics) return;
   note_dropped(count, reason);
   lost_ += count;
+}
+
+void ExportHealth::note_waiting() {
+  Nanos nothing = 0;
+  overdue_since_.compare_exchange_strong(nothing, system_clock().monotonic());
+}
+
+void ExportHealth::note_idle() {
+  if (!failing_) overdue_since_.store(0);
+}
+
+Nanos ExportHealth::overdue() const {
+  const Nanos since = overdue_since_.load();
+  return since == 0 ? 0 : system_clock().monotonic() - since;
 }
 
 void ExportHealth::note_dropped(size_t count, std::string_view reason) {

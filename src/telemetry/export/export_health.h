@@ -39,8 +39,13 @@ class ExportHealth {
 
   // Returns the number of failed attempts. Thread-safe.
   uint64_t failures() const { return failures_.load(); }
-  // Thread-safe.
-  Nanos last_success() const { return last_success_.load(); }
+  // There is something to send. Thread-safe; where others add to it, call this and note_idle() under the same lock.
+  void note_waiting();
+  // Everything was sent or given up.
+  void note_idle();
+  // Returns how long nothing was delivered although something waits or the last attempt failed: since the last success,
+  // or since data began to wait after it. 0 otherwise. Thread-safe.
+  Nanos overdue() const;
 
  private:
   void say_failed(const ExportResult& result);
@@ -56,7 +61,7 @@ class ExportHealth {
   BoundHistogram duration_;
 
   std::atomic<uint64_t> failures_{0};
-  std::atomic<Nanos> last_success_;
+  std::atomic<Nanos> overdue_since_{0};  // 0: nothing is
   bool failing_ = false;
   uint64_t lost_ = 0;  // since the last good export
 };

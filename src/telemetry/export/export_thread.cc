@@ -166,6 +166,7 @@ void RecordExportThread::push(std::string request, size_t count) {
     queued_ += count;
     queued_bytes_ += request.size();
     queue_.push_back({std::move(request), count, ++pushed_});
+    health_.note_waiting();
     changed_.notify_all();
   }
   if (dropped > 0) health_.note_dropped(dropped, "queue_full");
@@ -212,6 +213,7 @@ void RecordExportThread::run() {
     {
       MutexLock lock(mutex_);
       running_ = 0;
+      if (queue_.empty()) health_.note_idle();
     }
     progress_.note();
   }
@@ -256,7 +258,9 @@ void MetricsExportThread::run() {
       flush = flush_wanted_;
       last = finishing_;
     }
+    health_.note_waiting();
     deliver();
+    health_.note_idle();
     while (now() >= next) next += settings_.interval;
     {
       MutexLock lock(mutex_);

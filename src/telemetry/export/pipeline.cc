@@ -275,9 +275,7 @@ void Pipeline::observe_health() {
   metrics.last_success_age.set_callback([this](const auto& observe) {
     for (const Signal signal : {Signal::kTraces, Signal::kLogs, Signal::kMetrics}) {
       const ExportThread* const one = export_thread(signal);
-      if (one != nullptr)
-        observe(to_seconds(system_clock().monotonic() - one->health().last_success()),
-                {{"signal", signal_name(signal)}});
+      if (one != nullptr) observe(to_seconds(one->health().overdue()), {{"signal", signal_name(signal)}});
     }
   });
   if (archive_ != nullptr) {

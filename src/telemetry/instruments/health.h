@@ -82,7 +82,8 @@ struct HealthMetrics {
   ObservableGauge last_success_age{
       {.name = "tuft.telemetry.export.last_success.age",
        .unit = "s",
-       .description = "Time since the last successful export; since the start if there was none",
+       .description = "Time since the last successful export, or since data began to wait after it; 0 while none wait "
+                      "and none failed",
        .labels = {"signal"},
        .recorded_by = RecordedBy::kBoth}};
   Counter sampled_out{

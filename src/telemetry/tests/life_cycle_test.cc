@@ -12,6 +12,7 @@
 #include "telemetry/log.h"
 #include "telemetry/testing/http_receiver.h"
 #include "telemetry/testing/program_metrics.h"
+#include "telemetry/testing/recorded_metrics.h"
 #include "telemetry/tests/collector_fixture.h"
 #include "telemetry/trace.h"
 
@@ -125,6 +126,28 @@ TEST(LifeCycle, RunningThenItsOwnHealthIsAmongTheMetrics) {
   const auto exports = collector.receiver.metric("otel.sdk.exporter.operation.duration");
   ASSERT_TRUE(exports && exports->point({{"signal", "traces"}}) != nullptr);
   EXPECT_GT(exports->point({{"signal", "traces"}})->count, 0u);
+}
+
+// A server that nobody uses sends no spans, which is no fault of the collector.
+TEST(LifeCycle, NothingWaitsThenNoExportIsOverdue) {
+  WithCollector collector;
+  const testing::RecordedMetrics metrics;
+  const auto age = [&](const char* signal) {
+    return metrics.gauge("tuft.telemetry.export.last_success.age", {{"signal", signal}}).value_or(-1);
+  };
+  EXPECT_EQ(age("traces"), 0);
+  record_spans(5);
+  EXPECT_TRUE(collector.flush());
+  EXPECT_EQ(age("traces"), 0);
+  EXPECT_EQ(age("metrics"), 0);
+  collector.receiver.set_mode(testing::OtlpReceiver::Mode::kRefuse);
+  record_spans(5);
+  EXPECT_FALSE(collector.flush());
+  EXPECT_GT(age("traces"), 0);
+  collector.receiver.set_mode(testing::OtlpReceiver::Mode::kAnswer);
+  record_spans(5);
+  EXPECT_TRUE(collector.flush());
+  EXPECT_EQ(age("traces"), 0);
 }
 
 TEST(LifeCycle, OverHttpThenThreeSignalsAtTheirPaths) {
