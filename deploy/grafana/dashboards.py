@@ -38,13 +38,16 @@ MEMORY_TREND = Panel(
 FAILED_RATIO = ('(sum(rate(tuft_futures_completed_total{SERVER, status="failed"}[RANGE])) or vector(0)) / '
                 "(sum(rate(tuft_futures_completed_total{SERVER}[RANGE])) > 0)")
 ERROR_RATE = Panel(
-    "Error rate", "Share of operations that failed, by whose fault it was, and of HTTP requests answered 5xx.",
+    "Error rate", "Share of operations that failed, by whose fault it was, and of HTTP requests answered 5xx, but for "
+    "servers that stand by, which do so on purpose.",
     "percentunit",
     [('sum by (error_category) (rate(tuft_futures_completed_total{SERVER, status="failed"}[RANGE])) / '
       "ignoring(error_category) group_left() sum(rate(tuft_futures_completed_total{SERVER}[RANGE]))",
       "operations, {{error_category}}"),
-     ('(sum(rate(http_server_request_duration_seconds_count{SERVER, http_response_status_code=~"5.."}[RANGE])) '
-      "or vector(0)) / sum(rate(http_server_request_duration_seconds_count{SERVER}[RANGE]))", "HTTP 5xx")],
+     ('(sum(rate(http_server_request_duration_seconds_count{SERVER, http_response_status_code=~"5.."}[RANGE]) '
+      "unless on (instance) tuft_leader{SERVER} == 0) or vector(0)) / "
+      "sum(rate(http_server_request_duration_seconds_count{SERVER}[RANGE]) "
+      "unless on (instance) tuft_leader{SERVER} == 0)", "HTTP 5xx")],
     steps=((0.05, YELLOW), (0.10, RED)))
 ERROR_TYPES = Panel(
     "Error types", "Sampling requests that failed, by the type of the error, and HTTP requests answered 4xx or 5xx, by "
