@@ -38,7 +38,7 @@ struct ModelRow {
   uint64_t incarnation = 0;     // of its worker; 0: it was never ready
   bool training = false, sampling = false;
   int64_t waiting_training = 0, waiting_sampling = 0;  // operations that the worker does not have
-  Nanos last_step = 0;                                 // for operators
+  Nanos last_step = 0;                                 // the newest optimizer step; for operators
   std::string why_waiting = {};                        // in words; empty: nothing waits
 };
 

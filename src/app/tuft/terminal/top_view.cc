@@ -177,7 +177,7 @@ Lines model_lines(const TopData& data, size_t width) {
       {.title = "RUN / WAIT", .right = true, .rank = 2},
       {.title = "TRAIN TOK/S", .right = true, .rank = 4},
       {.title = "SAMPLE TOK/S", .right = true, .rank = 3},
-      {.title = "LAST STEP", .right = true, .rank = 6},
+      {.title = "OPTIMIZER STEP", .right = true, .rank = 6},
       {.title = "WHY WAITING", .columns_max = 60, .rank = 1},
   };
   std::vector<Row> rows;
@@ -192,7 +192,7 @@ Lines model_lines(const TopData& data, size_t width) {
                     {two_numbers(value_of(data.running, &name), value_of(data.waiting, &name))},
                     {count_text(value_of(data.trained, &name, Sum::kMean))},
                     {count_text(value_of(data.sampled, &name, Sum::kMean))},
-                    {duration_text(number_of(model, "last_step"))},
+                    {duration_text(since(data.overview, number_of(model, "last_step")))},
                     {text_of(model, "why_waiting"), Style::kYellow}});
     if (rows.size() == kModelsShown) break;
   }

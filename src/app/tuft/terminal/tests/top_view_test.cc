@@ -74,7 +74,7 @@ void fill(FakeApi& api) {
                                       {"state", "ready"},
                                       {"incarnation", 1},
                                       {"queue", {{"training", 0}, {"sampling", 3}}},
-                                      {"last_step", 12'000},
+                                      {"last_step", kNow - 12e6},
                                       {"why_waiting", nullptr}},
                                      {{"base_model", "large"},
                                       {"state", "starting"},
@@ -160,6 +160,14 @@ sample                     3.50  420 ms  1.90 s       2
 
 tab: view   arrows: sort and scroll   r: reverse   q: quit
 )");
+}
+
+TEST_F(Top, AWideTerminalTellsTheAgeOfTheNewestOptimizerStep) {
+  const std::string text = picture({}, {.columns = 200});
+  EXPECT_THAT(text, HasSubstr("OPTIMIZER STEP"));
+  const size_t tiny = text.find("\ntiny ");
+  ASSERT_NE(tiny, std::string::npos);
+  EXPECT_THAT(text.substr(tiny, text.find('\n', tiny + 1) - tiny), HasSubstr(" 12 s"));
 }
 
 TEST_F(Top, PictureGrowsAndShrinksWithTheTerminal) {
