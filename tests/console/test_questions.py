@@ -76,7 +76,7 @@ def test_03_which_adapters_are_there_and_used(reader):
 
 
 def test_04_does_the_engine_make_progress(reader):
-    reader.sees("Everything works", re.compile("last step"))
+    reader.sees("Everything works", re.compile("last optimizer step"))
     reader.click(reader.page.get_by_role("link", name=MODEL, exact=True).first)
     reader.sees("Newest step", "Engine busy")
 

@@ -178,6 +178,7 @@ export interface ModelStatus {
   training: boolean;
   sampling: boolean;
   queue: { training: number; sampling: number };
+  /** The newest optimizer step of any run; a model that only samples makes none. */
   last_step: Micros | null;
   why_waiting: string | null;
 }

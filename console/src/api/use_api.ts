@@ -3,6 +3,7 @@
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { live } from "../app/state.ts";
 import { ApiError, getJson } from "./client.ts";
+import { asksAgain } from "./refusal.ts";
 
 export interface Answer<T> {
   /** The newest answer; that of the previous path until the first answer of a new one, unless `keep` is false. */
@@ -42,12 +43,14 @@ export function useAsked<T>(
   const [turn, setTurn] = useState(0);
   const isLive = live.value;
   const reload = useCallback(() => setTurn((value) => value + 1), []);
+  const tried = useRef<string | null>(null);
   const answered = useRef<string | null>(null);
   const latest = useRef(ask);
   latest.current = ask;
 
   useEffect(() => {
     if (key === null) {
+      tried.current = null;
       answered.current = null;
       setState({ key: null });
       return;
@@ -64,15 +67,16 @@ export function useAsked<T>(
         const data = await latest.current(abort.signal);
         if (abort.signal.aborted) return;
         failures = 0;
+        tried.current = key;
         answered.current = key;
         setState({ key, data });
       } catch (error) {
         if (abort.signal.aborted) return;
         failures++;
-        answered.current = key;
+        tried.current = key;
         const known = error instanceof ApiError ? error : new ApiError(0, `The answer could not be read: ${error}`);
         setState((before) => ({ key, data: before.key === key || keep ? before.data : undefined, error: known }));
-        if (known.status >= 400 && known.status < 500 && known.status !== 429) return;
+        if (!asksAgain(known.status, answered.current === key)) return;
       } finally {
         asking = false;
       }
@@ -88,7 +92,7 @@ export function useAsked<T>(
     };
 
     // Coming back to live asks at once; going to paused does not.
-    if (answered.current !== key || isLive || turn) void once();
+    if (tried.current !== key || isLive || turn) void once();
     document.addEventListener("visibilitychange", visible);
     return () => {
       abort.abort();

@@ -372,7 +372,7 @@ export const boards: Board[] = [
       },
       {
         id: "t-age",
-        title: "Time since the last successful export",
+        title: "Time without a successful export",
         queries: [worst("tuft.telemetry.export.last_success.age", "max", ["signal"])],
       },
       {

@@ -170,6 +170,16 @@ export function ErrorBox({ error, retry }: { error: ApiError | Error | string; r
   );
 }
 
+/** For the head of a card: what it shows is old, because the newest try failed. */
+export function Stale({ error }: { error: ApiError | undefined }) {
+  if (!error) return null;
+  return (
+    <Badge tone="warn" title={error.message}>
+      last known values
+    </Badge>
+  );
+}
+
 export function Skeleton({ height }: { height: number }) {
   return <div class="skeleton" style={{ height: `${height}px` }} aria-hidden="true" />;
 }

@@ -10,7 +10,7 @@ import { range, resolvedRange } from "../app/state.ts";
 import { align, combine, exploreParams, type Panel, plainMetrics, quantityOf, queryParams } from "../lib/panels.ts";
 import { stepFor } from "../lib/time.ts";
 import type { Quantity } from "../lib/units.ts";
-import { Card, ErrorBox, Link, Skeleton } from "./basics.tsx";
+import { Card, ErrorBox, Link, Skeleton, Stale } from "./basics.tsx";
 import { Chart, type Series } from "./chart.tsx";
 
 export interface PanelData {
@@ -104,7 +104,12 @@ export function PanelCard({ panel, every = 10_000, height = 170, legend = true, 
           {panel.title}
         </Link>
       }
-      actions={actions}
+      actions={
+        <>
+          {chart && <Stale error={error} />}
+          {actions}
+        </>
+      }
     >
       {error && !chart ? (
         <ErrorBox error={error} retry={reload} />

@@ -8,7 +8,7 @@ import { useApi } from "../api/use_api.ts";
 import { range } from "../app/state.ts";
 import type { Quantity } from "../lib/units.ts";
 import type { Params } from "../lib/url.ts";
-import { Card, ErrorBox, Link, Skeleton } from "./basics.tsx";
+import { Card, ErrorBox, Link, Skeleton, Stale } from "./basics.tsx";
 import { Chart, timesOf } from "./chart.tsx";
 import { paceOf, useStep } from "./panel.tsx";
 
@@ -79,7 +79,12 @@ export function SpanCard({ title, query, to, params, kind = "line", height = 170
           {title}
         </Link>
       }
-      actions={actions}
+      actions={
+        <>
+          {chart && <Stale error={error} />}
+          {actions}
+        </>
+      }
     >
       {error && !chart ? (
         <ErrorBox error={error} retry={reload} />

@@ -18,7 +18,7 @@ import {
   seriesLabel,
 } from "../../lib/panels.ts";
 import { dimensionOf, formatQuantity, type Quantity, unitWord } from "../../lib/units.ts";
-import { Badge, Card, Copy, Empty, ErrorBox, Facts, Link, Segments, Skeleton, Time } from "../../ui/basics.tsx";
+import { Badge, Card, Copy, Empty, ErrorBox, Facts, Link, Segments, Skeleton, Stale, Time } from "../../ui/basics.tsx";
 import { Chart, type Mark, type Series, timesOf } from "../../ui/chart.tsx";
 import { ChevronLeft, PlusIcon } from "../../ui/icons.tsx";
 import { useStep } from "../../ui/panel.tsx";
@@ -213,6 +213,7 @@ function Known({ info, wide, setWide }: { info: MetricInfo; wide: boolean; setWi
             ))}
           </div>
         )}
+        {answer.data && <Stale error={answer.error} />}
         {answer.error && !answer.data ? (
           <ErrorBox error={answer.error} retry={answer.reload} />
         ) : chart ? (

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { ModelStatus, Overview, StoreState, Tenant } from "../../api/types.ts";
+import type { ModelStatus, Overview, StoreState, Tenant, Worker } from "../../api/types.ts";
 import { attention } from "./attention.ts";
 
 const now = 1e15;
@@ -25,6 +25,15 @@ const overview = (models: ModelStatus[]): Overview => ({
   samplers: 0,
   pending: 0,
   users_active: null,
+});
+const worker = (age: number): Worker => ({
+  base_model: "m",
+  state: "ready",
+  incarnation: 1,
+  pid: 1,
+  threads: 1,
+  device: "cpu",
+  metrics: { 'tuft.scheduler.last_step.age{base_model="m"}': age },
 });
 const store: StoreState = {
   on_disk: true,
@@ -53,20 +62,24 @@ const tenant = (used: number, max: number | null): Tenant => ({
 });
 
 describe("attention", () => {
-  it("is quiet while all is well", () => expect(attention(overview([model]), store, [tenant(1, 20)], now)).toEqual([]));
+  it("is quiet while all is well", () =>
+    expect(attention(overview([model]), [worker(0.2)], store, [tenant(1, 20)])).toEqual([]));
   it("tells a frozen engine from an idle one", () => {
-    const late = { ...model, last_step: now - 60e6 };
-    expect(attention(overview([late]), store, [], now)[0]?.text).toMatch(/no step for 1 min while 2 operations wait/);
-    expect(attention(overview([{ ...late, queue: { training: 0, sampling: 0 } }]), store, [], now)).toEqual([]);
+    expect(attention(overview([model]), [worker(60)], store, [])[0]?.text).toMatch(/has work .* no step for 1 min/);
+    expect(attention(overview([model]), [worker(0)], store, [])).toEqual([]);
+  });
+  it("does not take an engine that only samples for a frozen one", () => {
+    const samples = { ...model, queue: { training: 0, sampling: 9 }, last_step: now - 3600e6 };
+    expect(attention(overview([samples]), [worker(0.01)], store, [])).toEqual([]);
   });
   it("puts failures first", () => {
     const notices = attention(
       overview([{ ...model, state: "dead" }]),
+      [{ ...worker(60), state: "dead" }],
       { ...store, dropped_records: 5 },
       [tenant(20, 20)],
-      now,
     );
     expect(notices.map((notice) => notice.tone)).toEqual(["bad", "warn", "warn"]);
   });
-  it("ignores limits that are none", () => expect(attention(overview([]), store, [tenant(5, null)], now)).toEqual([]));
+  it("ignores limits that are none", () => expect(attention(overview([]), [], store, [tenant(5, null)])).toEqual([]));
 });

@@ -1,7 +1,8 @@
 // What an operator should look at now, from the answers that the overview has anyway.
 
-import type { Overview, StoreState, Tenant } from "../../api/types.ts";
-import { formatBytes, formatDuration, formatNumber } from "../../lib/units.ts";
+import type { Overview, StoreState, Tenant, Worker } from "../../api/types.ts";
+import { Samples } from "../../lib/samples.ts";
+import { formatBytes, formatNumber, formatSeconds } from "../../lib/units.ts";
 
 export interface Notice {
   tone: "bad" | "warn";
@@ -11,13 +12,17 @@ export interface Notice {
   link: string;
 }
 
-const stalledMicros = 30e6;
+const stalledSeconds = 30;
 
-/** The most urgent first. `now` is the server's time. */
-export function attention(overview: Overview, store: StoreState | null, tenants: Tenant[], now: number): Notice[] {
+/** The most urgent first. */
+export function attention(
+  overview: Overview,
+  workers: Worker[],
+  store: StoreState | null,
+  tenants: Tenant[],
+): Notice[] {
   const found: Notice[] = [];
   for (const model of overview.models) {
-    const waiting = model.queue.training + model.queue.sampling;
     if (model.state === "dead")
       found.push({
         tone: "bad",
@@ -33,10 +38,14 @@ export function attention(overview: Overview, store: StoreState | null, tenants:
         to: "/system",
         link: "Workers",
       });
-    else if (waiting > 0 && model.last_step !== null && now - model.last_step > stalledMicros)
+  }
+  for (const worker of workers) {
+    // It is 0 while the engine has nothing to do. What is wrong with a worker that is not ready is said above.
+    const age = new Samples(worker.metrics).sum("tuft.scheduler.last_step.age") ?? 0;
+    if (worker.state === "ready" && age > stalledSeconds)
       found.push({
         tone: "bad",
-        text: `${model.base_model} has made no step for ${formatDuration(now - model.last_step)} while ${formatNumber(waiting)} operations wait.`,
+        text: `The engine of ${worker.base_model} has work and has made no step for ${formatSeconds(age)}.`,
         to: "/system",
         link: "Workers",
       });

@@ -48,7 +48,7 @@ function Model({ model }: { model: ModelStatus }) {
           <b>{formatNumber(model.queue.sampling)}</b> sampling waiting
         </span>
         <span>
-          last step{" "}
+          last optimizer step{" "}
           <b>
             <Time at={model.last_step} />
           </b>

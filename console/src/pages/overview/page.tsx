@@ -3,7 +3,7 @@
 import { observe, who } from "../../api/client.ts";
 import type { LogPage, Overview, System, Tenants, TracePage } from "../../api/types.ts";
 import { useApi } from "../../api/use_api.ts";
-import { range, serverNow } from "../../app/state.ts";
+import { range } from "../../app/state.ts";
 import { Badge, Card, Empty, ErrorBox, Skeleton } from "../../ui/basics.tsx";
 import { PanelCard } from "../../ui/panel.tsx";
 import { operationSpan, SpanCard } from "../../ui/span_chart.tsx";
@@ -29,7 +29,7 @@ export default function Page() {
   if (!overview.data)
     return overview.error ? <ErrorBox error={overview.error} retry={overview.reload} /> : <Skeleton height={260} />;
   const now = overview.data;
-  const notices = attention(now, store, tenants.data?.tenants ?? [], serverNow());
+  const notices = attention(now, system.data?.workers ?? [], store, tenants.data?.tenants ?? []);
   return (
     <>
       {overview.error && (

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { RunStep } from "../../api/types.ts";
-import { align, appendSteps, curveOf, measureOf, partsOverSteps, positive, smooth } from "./curves.ts";
+import { align, appendSteps, curveOf, goesOn, measureOf, partsOverSteps, positive, smooth } from "./curves.ts";
 
 const step = (number: number, more: Partial<RunStep> = {}): RunStep => ({
   step: number,
@@ -56,6 +56,22 @@ describe("live steps", () => {
   it("are added once", () => {
     const steps = appendSteps([step(1), step(2)], [step(2), step(3)]);
     expect(steps.map((one) => one.step)).toEqual([1, 2, 3]);
+  });
+
+  it("go on from the newest known step while the run still has it", () => {
+    const before = [step(1), step(2)];
+    expect(goesOn([], [])).toBe(true);
+    expect(goesOn([], [step(1)])).toBe(true);
+    expect(goesOn(before, [step(2)])).toBe(true);
+    expect(goesOn(before, [step(2), step(3)])).toBe(true);
+    // The server has thinned it out.
+    expect(goesOn(before, [step(3)])).toBe(true);
+  });
+
+  it("are read anew when the run went back to a checkpoint", () => {
+    const before = [step(1), step(2)];
+    expect(goesOn(before, [])).toBe(false);
+    expect(goesOn(before, [step(2, { time: 9e6 }), step(3, { time: 10e6 })])).toBe(false);
   });
 
   it("stay bounded, and keep the first and the newest", () => {

@@ -74,6 +74,16 @@ export function positive(values: readonly (number | null)[]): (number | null)[] 
   return values.map((value) => (value !== null && value > 0 ? value : null));
 }
 
+/**
+ * Whether `again`, the steps of a run from the newest known one on, go on from `before`. A run that went back to a
+ * checkpoint has another step of that number, or none yet. A later one comes first if the server has thinned it out.
+ */
+export function goesOn(before: readonly RunStep[], again: readonly RunStep[]): boolean {
+  const last = before.at(-1);
+  const first = again[0];
+  return !last || (first !== undefined && (first.step > last.step || first.time === last.time));
+}
+
 /** Adds the newer steps, and halves the density of the older ones when there are too many for a screen. */
 export function appendSteps(before: readonly RunStep[], newer: readonly RunStep[], max = 3000): RunStep[] {
   const last = before.at(-1)?.step ?? 0;

@@ -10,7 +10,7 @@ import type { FilterKey } from "../../lib/query.ts";
 import { stepFor } from "../../lib/time.ts";
 import { formatDuration, formatNumber } from "../../lib/units.ts";
 import { workColour, workKind } from "../../trace/palette.ts";
-import { Badge, Card, Empty, ErrorBox, Link, Segments, Skeleton, Time } from "../../ui/basics.tsx";
+import { Badge, Card, Empty, ErrorBox, Link, Segments, Skeleton, Stale, Time } from "../../ui/basics.tsx";
 import { Chart, timesOf } from "../../ui/chart.tsx";
 import { useTheme } from "../../ui/colors.ts";
 import { FilterBar, filterNames } from "../../ui/filter_bar.tsx";
@@ -90,7 +90,16 @@ export default function TracesPage() {
         <FilterBar keys={keys} placeholder="Filter traces: operation:sample duration:>1s status:error words" />
       </div>
       <div class="grid-2">
-        <Card class="durations" title="Durations" actions={<DurationWords min={min} max={max} />}>
+        <Card
+          class="durations"
+          title="Durations"
+          actions={
+            <>
+              {histogram.data && <Stale error={histogram.error} />}
+              <DurationWords min={min} max={max} />
+            </>
+          }
+        >
           {histogram.data ? (
             <Histogram answer={histogram.data} min={min ? Number(min) : null} max={max ? Number(max) : null} />
           ) : histogram.error ? (
@@ -140,6 +149,7 @@ function SeriesCard({ query, unit }: { query: Record<string, string>; unit: stri
       title="Over time"
       actions={
         <>
+          {data && <Stale error={error} />}
           <Segments
             label="Measure"
             value={measure}
