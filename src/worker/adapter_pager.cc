@@ -311,7 +311,7 @@ bool AdapterPager::send(const engine::AdapterId& id, Entry& entry, bool out, eng
   job->span = engine_tracer().start_span(out ? telemetry::Name("adapter.page_out") : telemetry::Name("adapter.page_in"),
                                          {.attributes = telemetry::Attributes(attributes),
                                           .parent = out ? telemetry::current_context() : entry.cause,
-                                          .start = job->begin});
+                                          .start = out ? job->begin : entry.asked});
   if (state != nullptr) job->state = std::move(*state);
   const int64_t leaves = job->bytes;
   if (surroundings_.send(job)) {
@@ -349,6 +349,7 @@ void AdapterPager::bring_back(const engine::AdapterId& id, const telemetry::Span
   const auto found = adapters_.find(id);
   if (found == adapters_.end() || found->second.location != Location::kPage) return;
   found->second.cause = cause;
+  found->second.asked = clock_.monotonic();
   coming_.push(found->second.tenant, 1, engine::AdapterId(id));
   move(found->second, Location::kWaiting);
   go_on();

@@ -137,6 +137,7 @@ class AdapterPager {
     std::shared_ptr<AdapterPage> page;      // of a sampler also while it is in the engine
     uint64_t last_used = 0;
     uint64_t job = 0;              // the newest
+    Nanos asked = 0;               // back, by Clock::monotonic()
     telemetry::SpanContext cause;  // of its way back
   };
   using Entries = std::unordered_map<engine::AdapterId, Entry>;

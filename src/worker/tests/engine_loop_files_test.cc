@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "base/testing/failing_allocations.h"
+#include "telemetry/tests/collector_fixture.h"
 #include "worker/tests/engine_loop_fixture.h"
 
 namespace tuft::worker {
@@ -98,6 +99,26 @@ TEST_F(EngineLoopTest, ACheckpointDirectoryHangsThenAdaptersComeBackFromTheirPag
   for (const char* name : {"a", "b"}) EXPECT_TRUE(post({.queue = name, .needs_adapter = true}).get().ok()) << name;
   go_on_.set_value();
   EXPECT_TRUE(hangs.get().ok());
+}
+
+TEST_F(EngineLoopTest, AnAdapterWaitsForRoomThenItsWayBackBeginsWhenItIsAskedFor) {
+  telemetry::WithCollector collector;
+  start(60, false);                                          // room for one adapter
+  for (const char* name : {"a", "b"}) create_adapter(name);  // "a" is in its page now
+  auto holds = post({.queue = "b", .needs_adapter = true, .file = [] {}});
+  auto needs = post({.queue = "a", .needs_adapter = true});
+  run_engine();
+  clock_.advance(5 * kSecond);
+  run_all();  // "b" makes room, and then "a" is read
+  ASSERT_TRUE(is_ready(holds) && is_ready(needs));
+  ASSERT_TRUE(collector.flush());
+  const auto in = collector.span("adapter.page_in");
+  ASSERT_TRUE(in);
+  uint64_t made_room = 0;
+  for (const auto& span : collector.receiver.spans()) {
+    if (span.name == "adapter.page_out") made_room = std::max(made_room, span.start);
+  }
+  EXPECT_EQ(made_room - in->start, static_cast<uint64_t>(5 * kSecond));
 }
 
 TEST_F(EngineLoopTest, MemoryRunsOutInAFileThenOnlyThatOperationFails) {
