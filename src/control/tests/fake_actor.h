@@ -71,8 +71,9 @@ class FakeActor final : public actor::ModelActor {
   void set_bucket(std::unique_ptr<bucket::Bucket> bucket) { bucket_ = std::move(bucket); }
   // From now on, optimizer steps make weights that are not finite.
   void set_breaks_weights(bool breaks) { breaks_weights_ = breaks; }
-  // From now on, optimizer steps find no gradient.
+  // From now on, optimizer steps find no gradient, or one that is not finite.
   void set_without_gradient(bool without) { without_gradient_ = without; }
+  void set_nonfinite_gradient(bool nonfinite) { nonfinite_gradient_ = nonfinite; }
   // The next call of `function`, for instance "optim_step", fails.
   void fail_next(const std::string& function, Error error);
   // Runs before the next call of `function` arrives.
@@ -176,6 +177,7 @@ class FakeActor final : public actor::ModelActor {
   std::atomic<double> weight_sum_{0};
   std::atomic<bool> breaks_weights_{false};
   std::atomic<bool> without_gradient_{false};
+  std::atomic<bool> nonfinite_gradient_{false};
   std::atomic<uint64_t> left_{0};
   std::atomic<size_t> link_bytes_{std::numeric_limits<size_t>::max()};
   std::function<void(uint64_t)> on_ready_;

@@ -69,7 +69,8 @@ void FakeActor::handle_training() {
                            });
   on<rpc::OptimStep>(adapter_of, [this](const auto& request, auto& response) -> Status {
     TUFT_ASSIGN(int* const weights, find(adapters_, request.adapter_id(), "adapter"));
-    response.set_stepped(!without_gradient_);
+    response.set_stepped(!without_gradient_ && !nonfinite_gradient_);
+    response.set_nonfinite(nonfinite_gradient_);
     if (response.stepped()) ++*weights;
     response.set_grad_norm(without_gradient_ ? 0.0 : 0.5);
     response.set_learning_rate(request.has_dimuon() ? request.dimuon().learning_rate()

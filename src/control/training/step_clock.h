@@ -12,7 +12,8 @@
 
 namespace tuft::control {
 
-// Since the step before, or since the run was created. The times add up to the time that has passed.
+// Since the step before, or since the run was created. The times add up to the time that has passed. What comes before
+// a step that is not taken, for lack of a gradient, is counted nowhere.
 struct StepSpan {
   Nanos passes = 0;   // forward and forward_backward
   Nanos step = 0;     // the optimizer's

@@ -173,7 +173,7 @@ void TrainingTelemetry::record_optim_step(const Run& run, RunOperation& operatio
 
 void TrainingTelemetry::keep_step(const Run& run, const RunOperation& operation,
                                   const worker::v1::OptimStepResponse& response, const StepSpan& span) const {
-  if (store_ == nullptr) return;
+  if (store_ == nullptr || !response.stepped()) return;  // it would have the number of the step before
   telemetry_store::RunStep step;
   step.run = run.id.str();
   step.owner = run.user.str();

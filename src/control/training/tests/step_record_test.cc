@@ -72,6 +72,17 @@ TEST_F(StepRecord, OperationWaitsForAMissingNumberThenThatIsAWait) {
   EXPECT_NEAR(store_.steps()[0].idle_seconds, 0, 1e-6);
 }
 
+TEST_F(StepRecord, NoStepIsTakenThenTheOneBeforeKeepsItsRecord) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  worker().set_without_gradient(true);
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  worker().set_without_gradient(false);
+  worker().set_nonfinite_gradient(true);
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+  EXPECT_EQ(store_.steps().size(), 1U);
+}
+
 TEST_F(StepRecord, NoPassBeforeTheStepThenThereIsNoLoss) {
   const RunId run = boot_with_run();
   value<OptimStepResult>(alice, optim_step(run, alice, 1));
