@@ -1,6 +1,7 @@
 #include "tokenizer/normalizer.h"
 
-#include <cstdlib>
+#include <algorithm>
+#include <array>
 
 #include <nlohmann/json.hpp>
 #include <utf8proc.h>
@@ -17,15 +18,53 @@ struct Match : Cases... {
 template <typename... Cases>
 Match(Cases...) -> Match<Cases...>;  // clang 14 does not deduce it for aggregates
 
-Result<std::string> unicode_form(const std::string& text, int options) {
-  utf8proc_uint8_t* mapped = nullptr;
-  const auto length =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
-                   &mapped, static_cast<utf8proc_option_t>(options));
-  if (length < 0) return internal_error(std::string("normalizing a text failed: ") + utf8proc_errmsg(length));
-  std::string out(reinterpret_cast<const char*>(mapped), static_cast<size_t>(length));
-  std::free(mapped);
+using Characters = std::vector<utf8proc_int32_t>;
+
+Error form_error(utf8proc_ssize_t code) {
+  return internal_error(std::string("normalizing a text failed: ") + utf8proc_errmsg(code));
+}
+
+// Replaces each character by those that it consists of.
+Result<Characters> decomposed(std::string_view text, utf8proc_option_t form) {
+  constexpr utf8proc_ssize_t kPartsMax = 32;  // U+FDFA consists of 18, the most of all
+  std::array<utf8proc_int32_t, kPartsMax> parts{};
+  Characters out;
+  out.reserve(text.size() + 1);
+  while (!text.empty()) {
+    utf8proc_int32_t character = 0;
+    const auto bytes = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                        static_cast<utf8proc_ssize_t>(text.size()), &character);
+    if (bytes < 0) return form_error(bytes);
+    text.remove_prefix(static_cast<size_t>(bytes));
+    const auto count = utf8proc_decompose_char(character, parts.data(), kPartsMax, form, nullptr);
+    if (count < 0 || count > kPartsMax) return form_error(count);
+    out.insert(out.end(), parts.begin(), parts.begin() + count);
+  }
   return out;
+}
+
+// Sorts the marks between two other characters by their class, as Unicode's canonical ordering says.
+void put_marks_in_order(Characters& text) {
+  const auto class_of = [](utf8proc_int32_t character) { return utf8proc_get_property(character)->combining_class; };
+  const auto is_mark = [&](utf8proc_int32_t character) { return class_of(character) != 0; };
+  const auto earlier = [&](utf8proc_int32_t one, utf8proc_int32_t other) { return class_of(one) < class_of(other); };
+  for (auto begin = std::find_if(text.begin(), text.end(), is_mark); begin != text.end();) {
+    const auto end = std::find_if_not(begin, text.end(), is_mark);
+    std::stable_sort(begin, end, earlier);
+    begin = std::find_if(end, text.end(), is_mark);
+  }
+}
+
+// Gives what utf8proc_map() gives, which takes quadratic time for many marks.
+Result<std::string> unicode_form(std::string_view text, int options) {
+  const auto form = static_cast<utf8proc_option_t>(options);
+  TUFT_ASSIGN(Characters characters, decomposed(text, form));
+  put_marks_in_order(characters);
+  const auto length = static_cast<utf8proc_ssize_t>(characters.size());
+  characters.push_back(0);  // utf8proc_reencode() ends its bytes, which replace the characters, with a zero
+  const auto bytes = utf8proc_reencode(characters.data(), length, form);
+  if (bytes < 0) return form_error(bytes);
+  return std::string(reinterpret_cast<const char*>(characters.data()), static_cast<size_t>(bytes));
 }
 
 // Maps each character alone, as tokenizers do: without case folding or a rule for a final sigma.

@@ -81,8 +81,9 @@ class Tokenizer {
   static Result<Tokenizer> load(const std::filesystem::path& directory);
   static Result<Tokenizer> parse(std::string_view tokenizer_json, std::string_view origin);
 
-  // Takes O(n log n) time in the length of the longest word. Returns kInvalidArgument if `text` is not UTF-8, and with
-  // kTooManyTokens. Takes up to kEncodeBytes of memory for each byte of `text`.
+  // Takes O(n log n) time in the length of the longest word or, if a normalizer puts them in order, the most combining
+  // marks in a row. Returns kInvalidArgument if `text` is not UTF-8, and with kTooManyTokens. Takes up to kEncodeBytes
+  // of memory for each byte of `text`.
   Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options = {}) const;
   // Begins to do the same in turns: divides the text into words, in time in proportion to its length, and encodes those
   // that are not long.

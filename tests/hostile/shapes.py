@@ -55,6 +55,16 @@ SHAPES = {
 COMPRESSED = ("empty objects", "empty strings", "zeros", "nesting", "many keys")
 
 
+# Each makes a text of about `size` bytes that costs a tokenizer most.
+TEXTS = {
+    "letters": lambda size: "a" * size,
+    "spaces": lambda size: " " * size,
+    "marks in reverse order": lambda size: "a" + "\u0301" * (size // 4) + "\u0316" * (size // 4),
+    "marks in turn": lambda size: "a" + "\u0301\u0316" * (size // 4),
+    "composed marks": lambda size: "a" + "\u0344" * (size // 4) + "\u0316" * (size // 4),
+}
+
+
 @functools.lru_cache(maxsize=64)
 def value(shape, size):
     return SHAPES[shape](size)

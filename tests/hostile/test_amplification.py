@@ -12,8 +12,8 @@ import lab_results
 from budgets import KNOWN, budget_of
 from meter import Cost, Meter
 from raw_client import PROTOBUF, RawClient, forward_backward
-from shapes import Description, attacks, protobuf_attacks, query_attacks
-from tuft_server import ALICE, MODEL, TuftServer, configuration
+from shapes import TEXTS, Attack, Description, attacks, protobuf_attacks, query_attacks
+from tuft_server import ALICE, MODEL, TuftServer, configuration, init_model
 
 LAB = bool(os.environ.get("TUFT_LAB"))
 BODY = 16 << 20 if LAB else 1 << 20
@@ -152,6 +152,21 @@ def test_a_sparse_tensor_costs_what_its_bytes_and_not_what_its_shape_say(bench, 
         return request.SerializeToString()
     in_worker(bench, f"POST /api/v1/forward_backward sparse_csr: {cells} cells", message)
     bench.check("sparse tensors")
+
+
+def test_a_text_costs_a_tokenizer_at_most_its_budget(tmp_path):
+    """The tokenizer normalizes as Qwen's does. The texts are short enough to be encoded, and have too many tokens to run."""
+    model = init_model(tmp_path / "model", "--family", "qwen3", "--size", "tiny", "--max-position", "30000")
+    file = model / "tokenizer.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"normalizer": {"type": "NFC"}}))
+    with TuftServer(tmp_path / "home", configuration(model, model={"max_model_len": 30000})) as server:
+        bench, route = Bench(server), "/oai/api/v1/completions"
+        for shape, text in TEXTS.items():
+            body = json.dumps({"model": MODEL, "prompt": text(128 << 10), "max_tokens": 1}, ensure_ascii=False).encode()
+            bench.run(Attack("post", route, route, "prompt", shape, "plain", body, {"Content-Type": "application/json"},
+                             len(body)))
+            assert bench.rows[-1][4] == 400, bench.rows[-1]
+        bench.check("texts for a tokenizer")
 
 
 def test_what_repeated_requests_leave_behind(bench):

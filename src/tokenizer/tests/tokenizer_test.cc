@@ -4,6 +4,9 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tokenizer/normalizer.h"
 
 namespace tuft::tokenizer {
 namespace {
@@ -109,6 +112,40 @@ TEST(Tokenizer, TokensCutACharacterThenReplacementCharacter) {
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
   EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{0, 1, 2}), "\xE2\x82\xAC");
   EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{0, 1}), "\xEF\xBF\xBD");
+}
+
+std::string normalized(const std::string& form, std::string_view text) {
+  const auto normalizer = Normalizer::read(Json::object({{"type", form}}), "test");
+  EXPECT_TRUE(normalizer.ok()) << normalizer.error().message;
+  const auto out = normalizer->apply(text);
+  EXPECT_TRUE(out.ok()) << out.error().message;
+  return out.ok() ? *out : "";
+}
+
+// The values are those of Python's unicodedata.normalize().
+TEST(Tokenizer, UnicodeFormsPutMarksInOrder) {
+  // Of class 230 and 220: what has the same class keeps its order, and what is between other characters stays there.
+  const std::string text = "a\u0301\u0316\u0308 \u0344\u0316b\u0316";
+  EXPECT_EQ(normalized("NFD", text), "a\u0316\u0301\u0308 \u0316\u0308\u0301b\u0316");
+  EXPECT_EQ(normalized("NFC", text), "\u00e1\u0316\u0308 \u0316\u0308\u0301b\u0316");
+  // The parts of a character and the marks behind it are ordered together.
+  EXPECT_EQ(normalized("NFD", "\u1f82\u0316"), "\u03b1\u0316\u0313\u0300\u0345");
+  EXPECT_EQ(normalized("NFC", "\u1e69\u0323"), "\u1e69\u0323");
+  EXPECT_EQ(normalized("NFKC", "\ufb01\u0301\u0316\uac00\u11a8"), "f\u00ed\u0316\uac01");
+  EXPECT_EQ(normalized("NFKD", "\ufdfa\uac01"),
+            "\u0635\u0644\u0649 \u0627\u0644\u0644\u0647 \u0639\u0644\u064a\u0647 "
+            "\u0648\u0633\u0644\u0645\u1100\u1161\u11a8");
+  EXPECT_EQ(normalized("NFC", ""), "");
+}
+
+// Swapping neighbours, as utf8proc_map() does, would take many minutes.
+TEST(Tokenizer, ManyMarksThenInOrderSoon) {
+  const auto many = [](const char* mark) {
+    std::string out;
+    for (int i = 0; i < 1 << 18; ++i) out += mark;
+    return out;
+  };
+  EXPECT_TRUE(normalized("NFD", "a" + many("\u0301") + many("\u0316")) == "a" + many("\u0316") + many("\u0301"));
 }
 
 TEST(Tokenizer, UnsupportedKindIsNamed) {
