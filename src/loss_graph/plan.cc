@@ -15,10 +15,17 @@ Dtype result_dtype(ResultType type, Dtype operand) {
   return type == ResultType::kFloat ? Dtype::kFloat : operand;
 }
 
+// Returns the cost of an element, as of a function.
+int64_t cost_of(const Step& step) {
+  constexpr int64_t kTwoExponentials = 4;
+  if (step.unary != nullptr) return step.unary->cost;
+  if (step.binary != nullptr) return step.binary->cost;
+  return step.reduction == Reduction::kLogSumExp || step.scan != Scan::kCumSum ? kTwoExponentials : 1;
+}
+
 int64_t work_of(const Step& step, int64_t count) {
-  if (step.kernel == Kernel::kReduce) return std::max(count, step.line.outer * step.line.n * step.line.inner);
-  if (step.unary != nullptr) return count * step.unary->cost;
-  return step.binary != nullptr ? count * step.binary->cost : count;
+  const int64_t read = step.kernel == Kernel::kReduce ? step.line.outer * step.line.n * step.line.inner : 0;
+  return std::max(count, read) * cost_of(step);
 }
 
 }  // namespace

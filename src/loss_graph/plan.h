@@ -83,8 +83,9 @@ struct Step {
 struct Plan {
   std::vector<Step> steps;
   int64_t elements = 0;  // of all arrays
-  int64_t work = 0;    // the same, but a reduction counts what it reads, and an element of a function counts its cost:
-                       // an evaluation takes time in proportion
+  // The same, but a reduction counts what it reads, and an element of a function, softmax or logsumexp its cost: an
+  // evaluation takes time in proportion.
+  int64_t work = 0;
   int64_t values = 0;  // in the arguments of all operations
   int loss = -1;       // the step that makes it
   std::vector<int> metrics = {};

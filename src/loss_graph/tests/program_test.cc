@@ -230,14 +230,18 @@ TEST(LossGraph, ChecksTheRankOfEachInput) {
 
 TEST(LossGraph, ElementsOfSlowFunctionsCountMoreThanOnce) {
   const InputType input{{10}};
-  const auto cost_of = [&](const char* function) {
+  const auto cost_of = [&](const char* function, std::initializer_list<Json> arguments = {ref("logprobs")}) {
     GraphBuilder graph;
-    graph.call("y", function, args({ref("logprobs")})).call("loss", ".sum", args({ref("y")})).output("loss");
+    graph.call("y", function, args(arguments)).call("loss", ".sum", args({ref("y")})).output("loss");
     return (*graph.parse())->cost({&input, 1})->elements;
   };
   EXPECT_EQ(cost_of("torch.neg"), 10 + 10 + 10);
   EXPECT_EQ(cost_of("torch.exp"), 10 + 2 * 10 + 10);
   EXPECT_EQ(cost_of("torch.sin"), 10 + 8 * 10 + 10);
+  EXPECT_EQ(cost_of("torch.cumsum", {ref("logprobs"), 0}), 10 + 10 + 10);
+  EXPECT_EQ(cost_of("torch.softmax", {ref("logprobs"), 0}), 10 + 4 * 10 + 10);
+  EXPECT_EQ(cost_of("torch.log_softmax", {ref("logprobs"), 0}), 10 + 4 * 10 + 10);
+  EXPECT_EQ(cost_of("torch.logsumexp", {ref("logprobs"), 0}), 10 + 4 * 10 + 1);
 }
 
 TEST(LossGraph, KnowsTheCostBeforehandAndRefusesTooMuch) {
