@@ -62,6 +62,7 @@ class PassPlanner {
   struct Unit {
     size_t end = 0;
     int64_t tokens = 0;
+    int64_t room = 0;
     int64_t cost = 0;
   };
 
@@ -104,11 +105,12 @@ class PassPlanner {
     const QueuedTask& queued = queue.tasks[progress.task];
     const TrainTask& task = *queued.task;
     const bool whole = progress.task > 0;
-    const Unit unit{whole ? task.size() : progress.datum + 1, whole ? task.tokens() : task.tokens_of(progress.datum),
-                    whole ? task.cost() : task.cost_of(progress.datum)};
+    const size_t next = progress.datum;
+    const Unit unit = whole ? Unit{task.size(), task.tokens(), task.room(), task.cost()}
+                            : Unit{next + 1, task.tokens_of(next), task.room_of(next), task.cost_of(next)};
     if (plan_.slices.empty()) return unit;
     if ((queued.alone || closed_) && !progress.slice) return std::nullopt;
-    if (plan_.cost + unit.cost > budget_) return std::nullopt;
+    if (plan_.room + unit.room > budget_) return std::nullopt;
     return unit;
   }
 
@@ -124,7 +126,7 @@ class PassPlanner {
     slice.end = unit.end;
     slice.tokens += static_cast<int>(unit.tokens);
     plan_.tokens += static_cast<int>(unit.tokens);
-    plan_.cost += unit.cost;
+    plan_.room += unit.room;
     queue.deficit -= static_cast<double>(unit.cost);
     closed_ = queued.alone;
     progress.served = true;

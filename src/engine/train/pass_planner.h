@@ -54,7 +54,7 @@ struct Slice {
 struct PassPlan {
   bool backward = true;
   int tokens = 0;
-  int64_t cost = 0;           // the tokens, and those in whose time custom losses are evaluated; the budget is for it
+  int64_t room = 0;           // TrainTask::room_of() of all datums; the budget is for it
   std::vector<Slice> slices;  // ordered by rank and adapter; those of one adapter in order of arrival
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/loss/custom_loss.h"
+#include "engine/model_cost.h"
 
 namespace tuft::engine {
 namespace {
@@ -71,14 +72,16 @@ Result<std::unique_ptr<TrainTask>> TrainTask::make(const ModelSpec& model, const
 Status TrainTask::take_data(std::vector<Datum> data, const ModelSpec& model, const TrainerOptions& options) {
   const DatumLimits limits{model.vocab_size, options.tokens_max};
   data_.reserve(data.size());
-  if (custom_loss_ != nullptr) extra_cost_.reserve(data.size());
+  if (custom_loss_ != nullptr) loss_cost_.reserve(data.size());
+  positions_per_token_ = ModelCost(model).positions_per_token();
   for (Datum& datum : data) {
     std::vector<LossTensor> custom_inputs = std::move(datum.custom_inputs);
-    if (custom_loss_ != nullptr) extra_cost_.push_back(tokens_worth(model, options.peak_flops, datum.custom_elements));
+    if (custom_loss_ != nullptr) loss_cost_.push_back(tokens_worth(model, options.peak_flops, datum.custom_elements));
     TUFT_ASSIGN(CheckedDatum checked, check_datum(std::move(datum), data_.size(), *loss_, limits));
     checked.custom_inputs = std::move(custom_inputs);
     data_.push_back(std::move(checked));
     tokens_ += tokens_of(data_.size() - 1);
+    room_ += room_of(data_.size() - 1);
     cost_ += cost_of(data_.size() - 1);
   }
   return {};

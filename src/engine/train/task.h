@@ -27,8 +27,15 @@ class TrainTask {
   size_t size() const { return data_.size(); }
   int tokens_of(size_t datum) const { return static_cast<int>(data_[datum].tokens.size()); }
   int64_t tokens() const { return tokens_; }
-  // The same with the tokens in whose time a custom loss is evaluated.
-  int64_t cost_of(size_t datum) const { return tokens_of(datum) + (extra_cost_.empty() ? 0 : extra_cost_[datum]); }
+  // What a pass is filled by: tokens, and those in whose time a custom loss is evaluated.
+  int64_t room_of(size_t datum) const { return tokens_of(datum) + (loss_cost_.empty() ? 0 : loss_cost_[datum]); }
+  int64_t room() const { return room_; }
+  // What its tenant pays: the same, and one more for each ModelCost::positions_per_token() positions that tokens attend
+  // to.
+  int64_t cost_of(size_t datum) const {
+    const int64_t tokens = tokens_of(datum);
+    return room_of(datum) + tokens * (tokens + 1) / 2 / positions_per_token_;
+  }
   int64_t cost() const { return cost_; }
   // Returns the index of the next datum; those before it have been in a pass.
   size_t next() const { return output_.logprobs.size(); }
@@ -64,8 +71,10 @@ class TrainTask {
   std::unique_ptr<Loss> loss_;
   std::shared_ptr<const loss_graph::Program> custom_loss_;  // null: `loss_` computes the loss
   std::vector<CheckedDatum> data_;
-  std::vector<int64_t> extra_cost_;  // of each datum; empty: 0
+  std::vector<int64_t> loss_cost_;  // of each datum, in tokens; empty: 0
+  int64_t positions_per_token_ = 1;
   int64_t tokens_ = 0;
+  int64_t room_ = 0;
   int64_t cost_ = 0;
   Status failure_;
   double loss_sum_ = 0.0;

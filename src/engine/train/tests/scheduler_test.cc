@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/model_cost.h"
 #include "engine/tests/fake_training_engine.h"
 
 namespace tuft::engine {
@@ -100,16 +101,29 @@ class TrainSchedulerTest : public ::testing::Test {
     }
     return tokens;
   }
-  // Runs `passes` passes beside a tenant "short" with one adapter and datums of one token. Expects that it gets as many
-  // tokens as all the others together, whose datums have 100, up to one of these.
-  void expect_that_short_has_half(int passes) {
+  // In the tiny model, attention to 32 positions costs as much as a token.
+  static int cost_of(int length) { return length + length * (length + 1) / 2 / 32; }
+  // Returns what the datums of each adapter cost in the passes since `first`.
+  std::map<std::string, int> costs_since(size_t first) const {
+    std::map<std::string, int> costs;
+    for (size_t i = first; i < engine_.packs.size(); ++i) {
+      for (const Segment& segment : engine_.packs[i].segments)
+        costs[segment.adapter.str()] += cost_of(segment.end - segment.begin);
+    }
+    return costs;
+  }
+  // Runs passes beside a tenant "short" with one adapter and datums of one token. Expects that these cost as much as
+  // those of all the others together, which have 100 tokens, up to one of these.
+  void expect_that_short_has_half() {
+    ASSERT_EQ(ModelCost(engine_.model()).positions_per_token(), 32);
+    constexpr int kPasses = 180;
     add("short");
-    submit("short", std::vector<int>(static_cast<size_t>(passes) * 10, 1));
-    for (int i = 0; i < passes; ++i) scheduler_->step();
+    submit("short", std::vector<int>(size_t{kPasses} * 10, 1));
+    for (int i = 0; i < kPasses; ++i) scheduler_->step();
     int others = 0;
-    for (const auto& [adapter, tokens] : tokens_since(0)) others += adapter == "short" ? 0 : tokens;
-    EXPECT_NEAR(tokens_since(0)["short"], others, 100);
-    EXPECT_GT(others, 4 * 100);
+    for (const auto& [adapter, cost] : costs_since(0)) others += adapter == "short" ? 0 : cost;
+    EXPECT_NEAR(costs_since(0)["short"], others, cost_of(100));
+    EXPECT_GT(others, 4 * cost_of(100));
   }
 
   FakeTrainingEngine engine_;
@@ -208,7 +222,7 @@ TEST_F(TrainSchedulerTest, BigDatumAmongSmallOnesThenWaitsForFewPasses) {
 
 TEST_F(TrainSchedulerTest, DatumsLongerThanManyPassesThenAnotherTenantHasHalfOfAll) {
   submit("a", std::vector<int>(20, 100));
-  expect_that_short_has_half(70);
+  expect_that_short_has_half();
 }
 
 TEST_F(TrainSchedulerTest, LongDatumsOneAfterTheOtherThenTheTenantOwesWhatWasAnswered) {
@@ -217,17 +231,17 @@ TEST_F(TrainSchedulerTest, LongDatumsOneAfterTheOtherThenTheTenantOwesWhatWasAns
     ASSERT_TRUE(scheduler_->submit(std::move(request), [&](const auto&) { next(); }).ok());
   };
   next();
-  expect_that_short_has_half(70);
+  expect_that_short_has_half();
 }
 
 TEST_F(TrainSchedulerTest, LongDatumsOfManyAdaptersThenTheTenantOwesForAll) {
   for (const char* id : {"a", "b", "c"}) submit(id, std::vector<int>(20, 100), {}, true, "many");
-  expect_that_short_has_half(70);
+  expect_that_short_has_half();
 }
 
 TEST_F(TrainSchedulerTest, LongDatumsOfAnotherKindThenAnotherTenantHasHalfOfAll) {
   submit("a", std::vector<int>(20, 100), {}, /*backward=*/false);
-  expect_that_short_has_half(70);
+  expect_that_short_has_half();
 }
 
 TEST_F(TrainSchedulerTest, LongDatumsOfTwoTenantsThenAThirdHasNoMoreThanThey) {
@@ -235,8 +249,16 @@ TEST_F(TrainSchedulerTest, LongDatumsOfTwoTenantsThenAThirdHasNoMoreThanThey) {
   for (int i = 0; i < 30; ++i) scheduler_->step();
   submit("c", std::vector<int>(300, 1));
   for (int i = 0; i < 30; ++i) scheduler_->step();
-  auto tokens = tokens_since(30);
-  for (const char* id : {"a", "b"}) EXPECT_NEAR(tokens[id], tokens["c"], 100) << id;
+  auto costs = costs_since(30);
+  for (const char* id : {"a", "b"}) EXPECT_NEAR(costs[id], costs["c"], 2 * cost_of(100)) << id;
+}
+
+TEST_F(TrainSchedulerTest, DatumsFillAPassThenTheirAttentionTakesNoRoom) {
+  restart(64);
+  submit("a", {32, 32});
+  submit("b", {16, 16, 16, 16});
+  run();
+  EXPECT_EQ(engine_.packs.size(), 2U);
 }
 
 TEST_F(TrainSchedulerTest, LongDatumsWhileNobodyElseWaitsThenNothingIsOwed) {
