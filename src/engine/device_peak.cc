@@ -39,17 +39,35 @@ std::vector<std::string_view> words_of(std::string_view text) {
   return words;
 }
 
+bool has(const std::vector<std::string_view>& words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+double peak_of(const Device& device, PeakType type) {
+  return type == PeakType::kF32 ? device.f32 : device.bf16;
+}
+
+// Returns 0 for an unknown device.
+double peak_of_whole(const std::vector<std::string_view>& words, PeakType type) {
+  for (const Device& device : kDevices) {
+    if (!has(words, device.model) || (!device.variant.empty() && !has(words, device.variant))) continue;
+    return peak_of(device, type);
+  }
+  return 0;
+}
+
 }  // namespace
 
 double known_peak_flops(std::string_view name, PeakType type) {
   const std::vector<std::string_view> words = words_of(name);
-  const auto has = [&](std::string_view word) { return std::find(words.begin(), words.end(), word) != words.end(); };
-  if (has("MIG")) return 0;
-  for (const Device& device : kDevices) {
-    if (!has(device.model) || (!device.variant.empty() && !has(device.variant))) continue;
-    return type == PeakType::kF32 ? device.f32 : device.bf16;
-  }
-  return 0;
+  return has(words, "MIG") ? 0 : peak_of_whole(words, type);
+}
+
+double assumed_peak_flops(std::string_view name, PeakType type) {
+  if (const double whole = peak_of_whole(words_of(name), type); whole > 0) return whole;
+  double largest = 0;
+  for (const Device& device : kDevices) largest = std::max(largest, peak_of(device, type));
+  return largest;
 }
 
 }  // namespace tuft::engine

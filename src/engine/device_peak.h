@@ -13,4 +13,8 @@ enum class PeakType : uint8_t { kF32, kBf16 };
 // device and for a part of a device (MIG).
 double known_peak_flops(std::string_view name, PeakType type);
 
+// Returns more than 0 for every GPU: of a part of a device the value of the whole, and of an unknown device the largest
+// of all that are known.
+double assumed_peak_flops(std::string_view name, PeakType type);
+
 }  // namespace tuft::engine

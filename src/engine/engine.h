@@ -43,6 +43,9 @@ class Engine {
   virtual DeviceTimes device_times() { return {}; }
   // Returns the dense FLOP/s of the device in its compute type; a fused multiply-add counts as two. 0: unknown.
   virtual double peak_flops() const { return 0; }
+  // The same, to compare what a CPU computes with what the device does: of a GPU whose peak is unknown that of a fast
+  // one, so that what the CPU computes is not taken for nothing. 0: a CPU of unknown peak.
+  virtual double assumed_peak_flops() const { return peak_flops(); }
 };
 
 }  // namespace tuft::engine

@@ -61,7 +61,7 @@ struct TrainOutput {
 struct TrainerOptions {
   int batch_tokens = 512;  // per pass; a longer datum makes a pass of its own
   int tokens_max = 0;      // max_model_len: a longer datum is refused
-  double peak_flops = 0;   // Engine::peak_flops(), to compare custom losses with tokens; 0: unknown
+  double peak_flops = 0;   // Engine::assumed_peak_flops(), to compare custom losses with tokens
 };
 
 }  // namespace tuft::engine

@@ -32,7 +32,7 @@ Error sampler_removed() {
 
 EngineLoopOptions completed(EngineLoopOptions options, const engine::Engine& engine) {
   options.sampler.base_model = options.base_model;
-  options.trainer.peak_flops = engine.peak_flops();
+  options.trainer.peak_flops = engine.assumed_peak_flops();
   return options;
 }
 

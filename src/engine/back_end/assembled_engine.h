@@ -1,6 +1,6 @@
 // AssembledEngine implements Engine on top of a BackEnd, which only computes. Ids, checks, versions and errors are the
 // same for every back end; they are here and in the headers of the three ports (adapters.h, training.h, decoding.h).
-// Besides model(), weights_dtype(), device_times() and peak_flops() of Engine, a BackEnd has:
+// Besides model(), weights_dtype(), device_times(), peak_flops() and assumed_peak_flops() of Engine, a BackEnd has:
 //   Adapter           spec(), optimizer(), version(), set_version(), memory(), state(), gradients(), has_gradient(),
 //                     has_moments(), assign(), clear_gradients(), mark_gradients(), restore_gradients()
 //   KvSequence        KvSequence<its cache>
@@ -39,6 +39,7 @@ class AssembledEngine final : public Engine {
   DecodeEngine& decoding() override { return decoding_; }
   DeviceTimes device_times() override { return back_end_.device_times(); }
   double peak_flops() const override { return back_end_.peak_flops(); }
+  double assumed_peak_flops() const override { return back_end_.assumed_peak_flops(); }
 
   const BackEnd& back_end() const { return back_end_; }
 

@@ -14,8 +14,8 @@ namespace {
 constexpr double kSecondsPerElement = 10e-9;  // there and back, on a CPU
 constexpr int64_t kElementsPerPlanned = 20;   // each evaluation is planned twice: for its cost, and when it runs
 constexpr int64_t kPlannedMax = 1 << 21;      // in one request; about 0.2 s
-constexpr double kPeakOfACpu = 100e9;
-constexpr double kShareOfPeak = 0.5;  // that training reaches
+constexpr double kPeakOfACpu = 100e9;         // of unknown peak
+constexpr double kShareOfPeak = 0.5;          // that training reaches
 
 Error datum_error(size_t index, const std::string& what, std::string reason) {
   return invalid_argument("data[" + std::to_string(index) + "]" + what, std::move(reason));

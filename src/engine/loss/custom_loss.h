@@ -29,7 +29,8 @@ Status prepare_custom_loss(TrainRequest& request);
 std::unique_ptr<Loss> make_custom_targets(const loss_graph::Program& program);
 
 // Returns the number of tokens whose forward and backward pass takes as long as an evaluation of so many elements, at
-// least 1. By it the evaluation counts in the share of its user. `peak_flops` is that of the engine; 0: unknown.
+// least 1. By it the evaluation counts in the share of its user. `peak_flops` is that of
+// Engine::assumed_peak_flops().
 int64_t tokens_worth(const ModelSpec& model, double peak_flops, int64_t elements);
 
 // Computes the loss of datum `index` of a request. Thread-safe. Returns kInvalidArgument as Program::evaluate() does,

@@ -30,6 +30,7 @@ class BackEnd {
   std::string_view weights_dtype() const { return model_.weights().bf16 ? "bf16" : "f32"; }
   DeviceTimes device_times() { return {}; }
   double peak_flops() const { return peak_flops_; }
+  double assumed_peak_flops() const { return peak_flops_; }
 
   template <typename Function>
   static auto guarded(const char* what, Function&& function) -> decltype(function()) {

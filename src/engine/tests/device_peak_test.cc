@@ -21,5 +21,14 @@ TEST(DevicePeak, UnknownDeviceOrPartOfOneGivesZero) {
   EXPECT_EQ(known_peak_flops("", PeakType::kF32), 0);
 }
 
+TEST(DevicePeak, UnknownDeviceThenTheLargestIsAssumed) {
+  for (const char* unknown : {"NVIDIA A10G", "NVIDIA B200", "Tesla T4", "NVIDIA H100 of tomorrow", ""}) {
+    EXPECT_EQ(assumed_peak_flops(unknown, PeakType::kBf16), 989.4e12) << unknown;
+    EXPECT_EQ(assumed_peak_flops(unknown, PeakType::kF32), 91.6e12) << unknown;
+  }
+  EXPECT_EQ(assumed_peak_flops("NVIDIA A100-SXM4-80GB MIG 1g.10gb", PeakType::kBf16), 311.9e12) << "of the whole";
+  EXPECT_EQ(assumed_peak_flops("NVIDIA L40S", PeakType::kBf16), 362e12);
+}
+
 }  // namespace
 }  // namespace tuft::engine

@@ -56,6 +56,7 @@ class FakeEngine final : public Engine, public AdapterStore, public TrainingEngi
   std::function<void()> after_steps;
   DeviceTimes on_device;
   double peak = 0;
+  double assumed_peak = 0;
   bool breaks_weights = false;    // the next optimizer steps do
   bool without_gradient = false;  // the next optimizer steps find none
   // Observations of a test.
@@ -270,6 +271,7 @@ class FakeEngine final : public Engine, public AdapterStore, public TrainingEngi
   KvUsage kv_usage() const override { return kv_usage_of(pool_, 10); }
   DeviceTimes device_times() override { return on_device; }
   double peak_flops() const override { return peak; }
+  double assumed_peak_flops() const override { return assumed_peak; }
   std::vector<KvBlockTime> take_kv_block_times() override { return pool_.take_times(); }
 
  private:

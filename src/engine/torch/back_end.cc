@@ -36,6 +36,10 @@ at::Tensor to_host(const at::Tensor& on_device, const Placement& placement) {
   return host;
 }
 
+PeakType peak_type(const Placement& placement) {
+  return placement.activations == at::kBFloat16 ? PeakType::kBf16 : PeakType::kF32;
+}
+
 }  // namespace
 
 // The KV cache takes its memory before the limit of activations is computed from the rest.
@@ -45,8 +49,9 @@ BackEnd::BackEnd(ModelSpec spec, Weights weights, const Placement& placement, co
       pool_(options.threads),
       pass_(transformer_),
       cache_(transformer_.spec(), placement, options.kv_bytes_max),
-      peak_flops_(known_peak_flops(device_name(placement.device),
-                                   placement.activations == at::kBFloat16 ? PeakType::kBf16 : PeakType::kF32)) {
+      peak_flops_(known_peak_flops(device_name(placement.device), peak_type(placement))),
+      assumed_peak_flops_(
+          placement.is_cuda() ? engine::assumed_peak_flops(device_name(placement.device), peak_type(placement)) : 0) {
   pass_.set_activation_bytes_max(activation_bytes(placement, options));
   gathered_keys_max_ = gathered_keys(transformer_.spec(), placement, options);
   const bool can = cache_.pool().limit() > 0 && std::string_view(no_graph_capture(placement)).empty();

@@ -36,6 +36,7 @@ class BackEnd {
   std::string_view weights_dtype() const;
   DeviceTimes device_times() { return clock_.times(); }
   double peak_flops() const { return peak_flops_; }
+  double assumed_peak_flops() const { return assumed_peak_flops_; }
 
   template <typename Function>
   static auto guarded(const char* what, Function&& function) -> decltype(function()) {
@@ -89,6 +90,7 @@ class BackEnd {
   int64_t captured_steps_ = 0;
   std::unique_ptr<Decode> decode_;  // null: not requested, or the cache has no limit
   const double peak_flops_;
+  const double assumed_peak_flops_;
 };
 
 }  // namespace tuft::engine::torch

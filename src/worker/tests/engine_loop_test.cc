@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "base/testing/failing_allocations.h"
+#include "loss_graph/testing/graph_builder.h"
 #include "telemetry/testing/recorded_metrics.h"
 #include "worker/tests/engine_loop_fixture.h"
 
@@ -133,6 +134,40 @@ TEST_F(EngineLoopTest, ASamplerLeavesForAnotherThenTheMemoryOfAdaptersFollows) {
   EXPECT_TRUE(loop_->run_engine_step());
   EXPECT_EQ(weights(), 100);
   expect_all_end(all);
+}
+
+TEST_F(EngineLoopTest, PeakOfTheDeviceIsAssumedThenCustomLossesCountByIt) {
+  engine_.assumed_peak = 1e15;
+  start(0, false);
+  const engine::AdapterId adapter = training_adapter("a");
+  auto created = post({.queue = adapter.str(), .run = [&](EngineContext& context) {
+                         EXPECT_TRUE(context.adapters.create(adapter, {}, AdapterKind::kTraining, "").ok());
+                       }});
+  run_engine();
+  EXPECT_TRUE(created.get().ok());
+  int passes = 0;
+  engine_.before_forward = [&](const engine::Pack&) {
+    ++passes;
+    return Status();
+  };
+  loss_graph::testing::GraphBuilder graph;
+  graph.call("loss", ".sum", loss_graph::testing::Json::array({loss_graph::testing::ref("logprobs")})).output("loss");
+  engine::TrainRequest request;
+  request.adapter = adapter;
+  request.loss_fn = "custom";
+  request.custom_loss = graph.parse().value();
+  for (int i = 0; i < 2; ++i) {
+    engine::Datum& datum = request.data.emplace_back();
+    datum.tokens = {3};
+    datum.loss_inputs["target_tokens"] = {{1}, std::vector<int64_t>{4}};
+    datum.custom_elements = 100;  // as much as some 50 tokens on a CPU, and more than a pass on such a device
+  }
+  v1::ForwardBackwardRequest message;
+  message.set_adapter_id("a");
+  loop_->post(
+      make_forward_backward({message, {}, [](const auto& result) { EXPECT_TRUE(result.ok()); }}, std::move(request)));
+  run_engine();
+  EXPECT_EQ(passes, 2);
 }
 
 // In the fake engine an adapter takes 60 bytes.
