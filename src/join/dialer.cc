@@ -79,10 +79,10 @@ class DialerImpl final : public Dialer {
   DialerImpl(DialOptions options, std::shared_ptr<TlsContext> context)
       : options_(std::move(options)), context_(std::move(context)) {}
 
-  Result<Joined> join(const worker::v1::JoinRequest& request) override {
+  Result<Joined> join(const worker::v1::JoinRequest& request, int end_fd) override {
     auto joined = std::make_shared<Result<Joined>>(failed("it did not answer in time"));
     asio::co_spawn(
-        thread_.io(), [this, &request, joined] { return run(request, *joined); }, asio::use_future)
+        thread_.io(), [this, &request, end_fd, joined] { return run(request, end_fd, *joined); }, asio::use_future)
         .wait();
     return std::move(*joined);
   }
@@ -93,10 +93,10 @@ class DialerImpl final : public Dialer {
                        "join_failed");
   }
 
-  asio::awaitable<void> run(const worker::v1::JoinRequest& request, Result<Joined>& joined) {
+  asio::awaitable<void> run(const worker::v1::JoinRequest& request, int end_fd, Result<Joined>& joined) {
     TlsStream stream(thread_.io(), *context_);
     const TimeLimit limit(stream.next_layer(), options_.timeout);
-    const ClosedAtEnd end(stream.next_layer(), options_.end_fd);
+    const ClosedAtEnd end(stream.next_layer(), end_fd);
     co_await dial(stream, end, limit, request, joined);
     if (!joined.ok() && end.come()) joined = failed("this worker is to end");
   }

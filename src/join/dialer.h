@@ -17,9 +17,7 @@ namespace tuft::join {
 struct DialOptions {
   std::string host;
   uint16_t port = 0;
-  TlsFiles tls;  // the server's certificate must be for `host`
-  int end_fd =
-      -1;  // join() fails at once when it is readable; -1: none. Must outlive the dialer, which does not read it
+  TlsFiles tls;                  // the server's certificate must be for `host`
   Nanos timeout = kJoinTimeout;  // of join(), in whole seconds
 };
 
@@ -36,10 +34,10 @@ class Dialer {
   virtual ~Dialer() = default;
 
   // Connects and joins. The addresses of the host are tried in turn, each for 2 seconds. Blocks up to `timeout`, or
-  // until `end_fd` is readable; only the resolution of the host's name cannot be interrupted. Errors: kUnavailable
-  // "join_failed" if the server cannot be reached, or is not who it should be, or refuses for now; kPermissionDenied
-  // "join_refused" if trying again cannot help.
-  virtual Result<Joined> join(const worker::v1::JoinRequest& request) = 0;
+  // until `end_fd` is readable (-1: none), which it does not read; only the resolution of the host's name cannot be
+  // interrupted. Errors: kUnavailable "join_failed" if the server cannot be reached, or is not who it should be, or
+  // refuses for now; kPermissionDenied "join_refused" if trying again cannot help.
+  virtual Result<Joined> join(const worker::v1::JoinRequest& request, int end_fd) = 0;
 };
 
 // Splits HOST:PORT; an IPv6 address stands in brackets. Errors: kInvalidArgument.

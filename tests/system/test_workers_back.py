@@ -69,6 +69,19 @@ def test_a_link_that_breaks_costs_nothing(cluster):
     assert "model.restored" not in cluster.server.log, cluster.server.log
 
 
+def test_a_drain_goes_on_after_the_link_broke(cluster):
+    trainer = Trainer(cluster.server)
+    assert trainer.step() == 1
+    trainer.loss()  # leaves a gradient, and a drain waits for the end of the step
+    cluster.worker.signal(signal.SIGTERM)
+    await_states(cluster.server, "draining")
+    cluster.link.cut()
+    cluster.worker.says("joins again")
+    assert trainer.send("optim_step", adam_params={"learning_rate": 1e-3}, type="optim_step")["metrics"]["optimizer_step"] == 2
+    assert cluster.worker.process.wait(timeout=30) == 0
+    assert "worker.drained" in cluster.server.log and "model.restored" not in cluster.server.log, cluster.server.log
+
+
 def test_a_pass_goes_on_while_the_link_is_broken(cluster):
     trainer = Trainer(cluster.server)
     running = begin_long_pass(trainer)

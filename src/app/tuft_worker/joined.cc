@@ -1,8 +1,10 @@
 #include "app/tuft_worker/joined.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <memory>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -72,14 +74,14 @@ class JoiningWorker {
   JoiningWorker(const WorkerFlags& flags, const std::vector<std::string>& arguments, const EndSignal& end)
       : own_(flags), arguments_(arguments), end_(end) {}
 
-  // Returns when a signal has come.
+  // Returns when a signal has come, and what this worker holds is saved, or its time is over.
   Status run() {
     TUFT_ASSIGN(const std::vector<Server> servers, make_servers());
     TUFT_ASSIGN(worker::v1::JoinRequest request, make_request(own_));
     Nanos delay = kRetryMin;
     Nanos served_at = 0;  // until then
     size_t failures = 0;  // in a row
-    for (size_t next = 0; !end_.come(); next = (next + 1) % servers.size()) {
+    for (size_t next = 0; !is_over(); next = (next + 1) % servers.size()) {
       request.set_adapters(adapters());
       Status served = join_and_serve(servers[next], request);
       if (served.ok()) {
@@ -89,12 +91,12 @@ class JoiningWorker {
         next = servers.size() - 1;  // from the first again
         continue;
       }
-      if (end_.come()) break;
+      if (is_over()) break;
       if (served.error().reason != "join_failed") return served;
       if (++failures % servers.size() != 0) continue;
       telemetry::log_warning("worker.join_waits", served.error().message + "; trying again",
                              {{"tuft.base_model", own_.model_name}, {"tuft.seconds", to_seconds(delay)}});
-      end_.wait(-1, delay);
+      wait(delay);
       const bool is_soon = adapters() > 0 || (served_at != 0 && now() < served_at + kSoon);
       delay = std::min(2 * delay, is_soon ? kSoonMax : kRetryMax);
       if (served_ && now() > keep_until_) give_up();
@@ -112,6 +114,11 @@ class JoiningWorker {
 
   static Nanos now() { return system_clock().monotonic(); }
   int64_t adapters() const { return served_ ? static_cast<int64_t>(served_->adapters()) : 0; }
+  bool is_over() const { return end_.come() && now() >= drain_until_; }
+  void wait(Nanos delay) const {
+    if (!end_.come()) return end_.wait(-1, delay);
+    std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(delay, drain_until_ - now())));
+  }
 
   Result<std::vector<Server>> make_servers() const {
     TUFT_ASSIGN(std::vector<join::DialOptions> addresses, join::parse_addresses(own_.join.address));
@@ -120,7 +127,6 @@ class JoiningWorker {
       options.tls = {{"--join-certificate", own_.join.certificate},
                      {"--join-key", own_.join.private_key},
                      {"--join-ca", own_.join.authority}};
-      options.end_fd = end_.descriptor();
       TUFT_ASSIGN(auto dialer, join::Dialer::create(options));
       servers.push_back({options.host + ":" + std::to_string(options.port), std::move(dialer)});
     }
@@ -129,7 +135,7 @@ class JoiningWorker {
 
   // The connection ends when it returns. "join_failed": it may succeed later.
   Status join_and_serve(const Server& server, const worker::v1::JoinRequest& request) {
-    TUFT_ASSIGN(join::Joined joined, server.dialer->join(request));
+    TUFT_ASSIGN(join::Joined joined, server.dialer->join(request, end_.come() ? -1 : end_.descriptor()));
     TUFT_TRY(check_epoch(joined.response.epoch()));
     return serve(joined, server.address);
   }
@@ -154,17 +160,27 @@ class JoiningWorker {
     TUFT_TRY(start_telemetry_once(joined.response));
     telemetry::log_info("worker.accepted", "joined the server at " + address,
                         {{"tuft.base_model", own_.model_name}, {"tuft.adapters", adapters()}});
+    if (is_over()) return {};
     if (!served_) TUFT_TRY(load(flags, settings));
     const join::Connection& connection = *joined.connection;
-    if (end_.come() || connection.end() != join::End::kOpen) return {};
+    if (is_over() || connection.end() != join::End::kOpen) return {};
     served_->connect(joined.connection->take_descriptor());
     end_.wait(connection.ended_fd());
-    if (end_.come()) {
-      served_->drain(connection.ended_fd(), own_.join.drain_seconds * kSecond);
-      return {};
-    }
+    if (end_.come() && is_drained(connection)) return {};
     keep(joined.response.keep_milliseconds() * kMillisecond, connection.end());
     return {};
+  }
+
+  // Serves until the server lets this worker go, or its time is over. Returns false if the connection broke before and
+  // there is something left to save: then it goes on when this worker has joined again.
+  bool is_drained(const join::Connection& connection) {
+    if (drain_until_ == 0) drain_until_ = now() + own_.join.drain_seconds * kSecond;
+    served_->drain(connection.ended_fd(), std::max<Nanos>(0, drain_until_ - now()));
+    const join::End end = connection.end();
+    const bool is_cut = end == join::End::kBroken || end == join::End::kSilent;
+    if (is_cut && adapters() > 0) return false;
+    drain_until_ = 0;
+    return true;
   }
 
   Result<WorkerFlags> flags_of(const worker::v1::JoinResponse& response) const {
@@ -197,6 +213,7 @@ class JoiningWorker {
   void give_up() {
     const int64_t lost = adapters();
     served_.reset();
+    drain_until_ = 0;
     if (lost == 0) return;
     telemetry::log_warning("worker.gave_up", "this worker gives up its adapters: its server may have moved their runs",
                            {{"tuft.base_model", own_.model_name}, {"tuft.adapters", lost}});
@@ -239,6 +256,7 @@ class JoiningWorker {
   std::unique_ptr<ServedModel> served_;  // null: the weights are not in memory
   ServerSettings settings_;              // with which they were read
   Nanos keep_until_ = 0;
+  Nanos drain_until_ = 0;      // 0: it was not told to end, or holds nothing that is still to be saved
   uint64_t newest_epoch_ = 0;  // of the servers that it has joined; 0: none had one
 };
 

@@ -74,6 +74,8 @@ void WorkerDrain::go_on(const RunPtr& run) {
 
 // A gradient alone cannot be saved, so nothing is left to do for it once it is not waited for.
 bool WorkerDrain::is_empty(const ModelBackend& backend) const {
+  // The worker's connection broke, and which runs go on there is not decided yet.
+  if (!backend.is_cleared(backend.actor().incarnation())) return false;
   if (backend.sampling_queue().load().in_flight > 0) return false;
   const auto runs = runs_.all();
   return std::none_of(runs.begin(), runs.end(), [&](const RunPtr& run) {

@@ -100,9 +100,9 @@ class Join : public ::testing::Test {
     return options;
   }
   Result<Joined> join(const worker::v1::JoinRequest& request) { return join(request, address()); }
-  Result<Joined> join(const worker::v1::JoinRequest& request, const DialOptions& options) {
+  Result<Joined> join(const worker::v1::JoinRequest& request, const DialOptions& options, int end_fd = -1) {
     TUFT_ASSIGN(dialer_, Dialer::create(options));
-    return dialer_->join(request);
+    return dialer_->join(request, end_fd);
   }
   static worker::v1::JoinRequest request(const std::string& base_model = "m", const std::string& token = kToken) {
     worker::v1::JoinRequest request;

@@ -79,6 +79,47 @@ TEST_F(Join, AnEndIsSeenAtBothEnds) {
   EXPECT_EQ(joined->connection->end(), End::kClosed);
 }
 
+TEST_F(Join, WhatIsLeftUnreadDoesNotBreakAConnectionThatIsClosed) {
+  Result<Joined> joined = join(request());
+  ASSERT_TRUE(joined.ok());
+  const auto at_server = host_.connections.pop();
+  const int server = (*at_server)->take_descriptor();
+  write_all(server, "x");
+  const int worker = joined->connection->take_descriptor();
+  ASSERT_TRUE(wait_readable(worker));
+  ::close(worker);
+  ASSERT_TRUE(wait_readable((*at_server)->ended_fd()));
+  EXPECT_EQ((*at_server)->end(), End::kPeerClosed);
+  ASSERT_TRUE(wait_readable(joined->connection->ended_fd()));
+  EXPECT_EQ(joined->connection->end(), End::kClosed);
+  ::close(server);
+}
+
+// The write fails before the read. A worker whose connection broke may come back, one that was disconnected may not.
+TEST_F(Join, AConnectionThatIsResetWhileTheServerSendsIsBroken) {
+  const auto context = client_context(address().tls);
+  ASSERT_TRUE(context.ok());
+  boost::asio::io_context io;
+  TlsStream worker(io, **context);
+  auto& socket = worker.next_layer();
+  socket.connect(boost::asio::ip::tcp::endpoint(boost::asio::ip::address_v4::loopback(), listener_->port()));
+  worker.handshake(boost::asio::ssl::stream_base::client);
+  const std::string asked = request().SerializeAsString();
+  const std::string length = {0, 0, 0, static_cast<char>(asked.size())};
+  boost::asio::write(worker, boost::asio::buffer(length + asked));
+  const auto at_server = host_.connections.pop();
+  const int server = (*at_server)->take_descriptor();
+  // Until it waits for the worker, which reads nothing: the descriptor takes nothing more.
+  const std::string part(64 << 10, 'x');
+  pollfd wanted{server, POLLOUT, 0};
+  while (::poll(&wanted, 1, 500) == 1) ASSERT_GT(::send(server, part.data(), part.size(), MSG_NOSIGNAL), 0);
+  socket.set_option(boost::asio::socket_base::linger(true, 0));
+  socket.close();
+  EXPECT_EQ(host_.ends.pop(), End::kBroken);
+  EXPECT_EQ((*at_server)->end(), End::kBroken);
+  ::close(server);
+}
+
 TEST_F(Join, AServerThatDisconnectsEndsTheWorkersConnection) {
   Result<Joined> joined = join(request());
   ASSERT_TRUE(joined.ok());
@@ -207,23 +248,23 @@ TEST_F(Join, EndsAtOnceWhenTheWorkerIsToEnd) {
   DialOptions options = address();
   options.host = "127.0.0.1";
   options.port = ntohs(at.sin_port);
-  options.end_fd = ::eventfd(0, EFD_CLOEXEC);
+  const int end_fd = ::eventfd(0, EFD_CLOEXEC);
   int accepted = -1;
   std::thread signal([&] {
     accepted = ::accept(silent, nullptr, nullptr);
     EXPECT_TRUE(wait_readable(accepted)) << "the handshake has begun";
     const uint64_t one = 1;
-    EXPECT_EQ(::write(options.end_fd, &one, sizeof one), static_cast<ssize_t>(sizeof one));
+    EXPECT_EQ(::write(end_fd, &one, sizeof one), static_cast<ssize_t>(sizeof one));
   });
-  const Result<Joined> joined = join(request(), options);
+  const Result<Joined> joined = join(request(), options, end_fd);
   signal.join();
   ::close(accepted);  // not before, because the end of the connection is another reason
   ASSERT_FALSE(joined.ok());
   EXPECT_THAT(joined.error().message, HasSubstr("this worker is to end"));
   // Nor does it begin another one.
-  EXPECT_THAT(join(request(), options).error().message, HasSubstr("this worker is to end"));
+  EXPECT_THAT(join(request(), options, end_fd).error().message, HasSubstr("this worker is to end"));
   dialer_.reset();
-  ::close(options.end_fd);
+  ::close(end_fd);
   ::close(silent);
 }
 

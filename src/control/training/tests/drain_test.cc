@@ -125,6 +125,26 @@ TEST_F(Drain, AStepIsEndedBeforeItIsSaved) {
   EXPECT_EQ(worker().weights_of(run.str()), 2);
 }
 
+TEST_F(Drain, ItGoesOnWhenTheWorkerIsBackAfterItsConnectionBroke) {
+  config().supported_models[0].worker = config::WorkerKind::kJoined;
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  value<ProtobufResult>(alice, forward_backward(run, alice, 2));
+  worker().drain(kLimit);
+  worker().disconnect();
+  worker().before_next("list_holdings", [this] {
+    worker().drain(kLimit);
+    plane().sweep();
+  });
+  worker().start();
+  EXPECT_EQ(worker().left(), 0U) << "what it holds was not known yet";
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+  let_worker_go();
+  EXPECT_EQ(saves(), 1U);
+  value<OptimStepResult>(alice, optim_step(run, alice, 4));
+  EXPECT_EQ(worker().weights_of(run.str()), 3);
+}
+
 TEST_F(Drain, AGradientIsGivenUpWhenTheTimeRunsOutAndTheClientIsTold) {
   const RunId run = boot_with_run();
   value<OptimStepResult>(alice, optim_step(run, alice, 1));
