@@ -89,6 +89,7 @@ class Relay : public std::enable_shared_from_this<Relay> {
   void close() {
     asio::post(stream_.get_executor(), [self = shared_from_this()] {
       if (self->end_ != End::kOpen) return;
+      self->is_closing_ = true;
       error_code ignored;
       self->local_.shutdown(asio::local::stream_protocol::socket::shutdown_receive, ignored);
       self->goodbye_.expires_after(std::chrono::nanoseconds(2 * kGoodbyeTimeout));
@@ -102,14 +103,16 @@ class Relay : public std::enable_shared_from_this<Relay> {
   asio::awaitable<void> copy_out() {
     std::vector<char> buffer(kBufferBytes);
     error_code code;
-    while (!code) {
+    for (;;) {
       const size_t size = co_await local_.async_read_some(asio::buffer(buffer), into(code));
-      if (!code) co_await asio::async_write(stream_, asio::buffer(buffer.data(), size), into(code));
+      if (code) break;  // a reset, too, is an end in order: its owner left something unread
+      co_await asio::async_write(stream_, asio::buffer(buffer.data(), size), into(code));
+      if (code) co_return finish(End::kBroken);  // copy_in() may see it later
     }
     if (end_ != End::kOpen) co_return;
     is_closing_ = true;
     const TimeLimit limit(stream_.next_layer(), kGoodbyeTimeout);
-    if (code == asio::error::eof) co_await stream_.async_shutdown(into(code));
+    co_await stream_.async_shutdown(into(code));
     finish(End::kClosed);
   }
 

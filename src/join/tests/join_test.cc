@@ -9,12 +9,16 @@
 #include <thread>
 #include <unistd.h>
 
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/write.hpp>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "join/dialer.h"
 #include "join/listener.h"
 #include "join/tests/join_fixture.h"
+#include "join/tls.h"
 
 namespace tuft::join {
 namespace {
