@@ -90,11 +90,6 @@ struct Joiner {
   bool is_crowded_out = false;
 };
 
-// Returns the /48 network of an IPv6 address, the smallest that sites get, and the /16 network of an IPv4 address.
-uint64_t network_of(uint64_t address_group) {
-  return address_group >> 16;
-}
-
 class ListenerImpl final : public Listener {
  public:
   ListenerImpl(const ListenerOptions& options, Host& host, const Clock& clock)

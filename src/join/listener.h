@@ -41,10 +41,10 @@ class Host {
   virtual void refused(std::string_view result, const std::string& address) = 0;
 };
 
-// Strangers cost little. A client address (IPv6: a /64) may begin 128 connections at once, and then 4 a second
-// (begin_limit.h); those that show their token or certificate do not count. What is over is closed at once, without
-// TLS. A connection has 10 seconds for its handshake and its request. 256 may be so far at a time: a further one takes
-// the place of the oldest.
+// Strangers cost little. A client address (IPv6: a /64) may begin 128 connections at once, and then 4 a second, and a
+// /48 of IPv6 8 times as many (begin_limit.h); those that show their token or certificate do not count. What is over is
+// closed at once, without TLS. A connection has 10 seconds for its handshake and its request. 256 may be so far at a
+// time: a further one takes the place of the oldest.
 class Listener {
  public:
   // Listens when it returns. Errors: kInvalidArgument for files, kUnavailable for the address.

@@ -170,6 +170,22 @@ TEST(BeginLimit, AnAddressOfAFullTableIsStillLimited) {
   EXPECT_FALSE(limit.begin(7, kSecond));
 }
 
+TEST(BeginLimit, TheNetworksOfOneSiteHaveAnAllowanceTogether) {
+  BeginLimit limit;
+  constexpr uint64_t kSite = 0x20010db8'00010000;  // 2001:db8:1::/48
+  int begun = 0;
+  for (uint64_t network = kSite; network < kSite + 256; ++network) {
+    for (int i = 0; i < kBurst; ++i) begun += limit.begin(network, kSecond) ? 1 : 0;
+  }
+  EXPECT_EQ(begun, BeginLimit::kShares * kBurst);
+  EXPECT_TRUE(limit.begin(kSite + (1 << 16), kSecond)) << "another site";
+  for (const uint64_t address : {0x7f000001, 0x7f000002}) EXPECT_TRUE(limit.begin(address, kSecond)) << "IPv4";
+  limit.take_back(kSite);
+  EXPECT_TRUE(limit.begin(kSite + 300, kSecond)) << "one was a worker";
+  EXPECT_FALSE(limit.begin(kSite + 300, kSecond));
+  EXPECT_TRUE(limit.begin(kSite + 300, kSecond + BeginLimit::kEach));
+}
+
 TEST_F(JoinLimits, AServerThatTakesTheConnectionAndSaysNothingIsNotBlamedForItsCertificate) {
   Socket hung("127.0.0.1");
   DialOptions options = address();
