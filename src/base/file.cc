@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -139,6 +140,13 @@ Status sync_directory(const std::filesystem::path& path) {
   if (directory.get() < 0) return system_error("open", path);
   if (::fsync(directory.get()) != 0) return system_error("sync", path);
   return {};
+}
+
+int lock_directory(const std::filesystem::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+  if (fd >= 0) ::close(fd);
+  return -1;
 }
 
 std::filesystem::path expand_user(std::string_view path) {

@@ -37,6 +37,10 @@ Status sync_file(const std::filesystem::path& path);
 // Syncs a directory, which makes new and renamed entries in it durable.
 Status sync_directory(const std::filesystem::path& path);
 
+// Returns a descriptor of the directory, by which this process alone has its lock: until it closes the descriptor, or
+// ends. -1 if somebody else has the lock, or the directory cannot be opened.
+int lock_directory(const std::filesystem::path& path);
+
 // Replaces a leading "~" by $HOME.
 std::filesystem::path expand_user(std::string_view path);
 

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
-#include <fcntl.h>
 #include <iterator>
-#include <sys/file.h>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
@@ -19,14 +17,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "tuft-checkpoints-";
 constexpr size_t kFilesMax = 16;  // of one checkpoint
-
-// Returns the locked directory, or -1 if another process uses it.
-int lock_directory(const fs::path& directory) {
-  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-  if (fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
-  if (fd >= 0) ::close(fd);
-  return -1;
-}
 
 void remove_abandoned(const fs::path& parent) {
   std::error_code ignored;
@@ -94,13 +84,16 @@ Result<int64_t> BucketCheckpoints::write(const std::string& place, const engine:
   const auto copy = copies_.begin();
   const auto put_all = [&]() -> Result<int64_t> {
     TUFT_ASSIGN(const int64_t bytes, engine::write_checkpoint(copy->directory, model, state, base_model_name));
-    std::error_code code;
-    for (const auto& entry : fs::directory_iterator(copy->directory, code)) {
-      copy->files.push_back({entry.path().filename().string(), static_cast<int64_t>(entry.file_size(code)), true});
-    }
+    std::vector<const char*> names = {engine::kAdapterConfigFile, engine::kAdapterFile};
+    if (state.has_optimizer) names.push_back(engine::kOptimizerFile);
     // Last, so that files without it are those of an interrupted write for everybody.
-    std::stable_partition(copy->files.begin(), copy->files.end(),
-                          [](const File& file) { return file.name != engine::kCompleteFile; });
+    names.push_back(engine::kCompleteFile);
+    for (const char* name : names) {
+      std::error_code code;
+      const auto size = static_cast<int64_t>(fs::file_size(copy->directory / name, code));
+      if (code) return file_error("read the size of", name, code.value());
+      copy->files.push_back({name, size, true});
+    }
     make_room(0);
     for (const File& file : copy->files) {
       TUFT_TRY(bucket_->put_file(place + "/" + file.name, copy->directory / file.name));

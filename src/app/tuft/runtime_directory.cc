@@ -11,6 +11,8 @@
 #include <unistd.h>
 #include <vector>
 
+#include "base/file.h"
+
 namespace tuft::app {
 namespace {
 
@@ -29,7 +31,8 @@ std::vector<std::filesystem::path> candidates(const std::filesystem::path& home)
   return bases;
 }
 
-// Returns true for "tuft.<pid>.XXXXXX" of a process that no longer exists.
+// Returns true for "tuft.<pid>.XXXXXX" of a process that is not here any more. One that has the id of this process is
+// not either: in a container, each server has the same.
 bool is_stale(const std::filesystem::path& path) {
   const std::string name = path.filename().string();
   if (!name.starts_with(kPrefix)) return false;
@@ -37,8 +40,9 @@ bool is_stale(const std::filesystem::path& path) {
   const char* const begin = name.data() + kPrefix.size();
   const auto [end, status] = std::from_chars(begin, name.data() + name.size(), pid);
   struct stat info = {};
-  return status == std::errc() && end != name.data() + name.size() && *end == '.' && pid > 0 && ::kill(pid, 0) != 0 &&
-         errno == ESRCH && ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid();
+  if (status != std::errc() || end == name.data() + name.size() || *end != '.' || pid <= 0) return false;
+  const bool is_gone = pid == ::getpid() || (::kill(pid, 0) != 0 && errno == ESRCH);
+  return is_gone && ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid();
 }
 
 void remove_stale(const std::filesystem::path& base) {
@@ -47,7 +51,12 @@ void remove_stale(const std::filesystem::path& base) {
   for (const auto& entry : std::filesystem::directory_iterator(base, ignored)) {
     if (is_stale(entry.path())) stale.push_back(entry.path());
   }
-  for (const auto& path : stale) std::filesystem::remove_all(path, ignored);
+  for (const auto& path : stale) {
+    const int lock = lock_directory(path);
+    if (lock < 0) continue;  // of another container, whose processes are not to be seen here
+    std::filesystem::remove_all(path, ignored);
+    ::close(lock);
+  }
 }
 
 }  // namespace
@@ -60,8 +69,11 @@ Result<std::unique_ptr<RuntimeDirectory>> RuntimeDirectory::create(const std::fi
     std::error_code ignored;
     std::filesystem::create_directories(base, ignored);
     remove_stale(base);
-    if (::mkdtemp(path.data()) != nullptr) return std::unique_ptr<RuntimeDirectory>(new RuntimeDirectory(path));
-    reason = base.string() + ": " + std::strerror(errno);
+    const bool is_made = ::mkdtemp(path.data()) != nullptr;
+    const int lock = is_made ? lock_directory(path) : -1;
+    if (lock >= 0) return std::unique_ptr<RuntimeDirectory>(new RuntimeDirectory(path, lock));
+    reason = base.string() + ": " + (is_made ? "directories cannot be locked there" : std::strerror(errno));
+    if (is_made) std::filesystem::remove(path, ignored);
   }
   return internal_error("cannot create a directory for the workers' sockets (" + reason +
                             "); set XDG_RUNTIME_DIR or TMPDIR to a short path that you own",
@@ -71,6 +83,7 @@ Result<std::unique_ptr<RuntimeDirectory>> RuntimeDirectory::create(const std::fi
 RuntimeDirectory::~RuntimeDirectory() {
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
+  ::close(lock_);
 }
 
 }  // namespace tuft::app

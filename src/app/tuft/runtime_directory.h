@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <utility>
 
 #include "base/result.h"
 
@@ -21,8 +22,9 @@ class RuntimeDirectory {
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  explicit RuntimeDirectory(std::filesystem::path path) : path_(std::move(path)) {}
-  std::filesystem::path path_;
+  RuntimeDirectory(std::filesystem::path path, int lock) : path_(std::move(path)), lock_(lock) {}
+  const std::filesystem::path path_;
+  const int lock_;  // the open directory, locked as long as this process uses it
 };
 
 }  // namespace tuft::app

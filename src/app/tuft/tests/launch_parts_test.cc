@@ -140,13 +140,29 @@ TEST(RuntimeDirectory, IsPrivateShortAndRemovedAtTheEnd) {
 TEST(RuntimeDirectory, RemovesOnlyDirectoriesOfDeadServers) {
   const TempDir directory;
   const std::filesystem::path& base = directory.path();
-  std::filesystem::create_directories(base / "tuft.999999999.abcdef");
-  std::filesystem::create_directories(base / ("tuft." + std::to_string(::getpid()) + ".abcdef"));
+  const std::string alive = "tuft." + std::to_string(::getppid()) + ".abcdef";
+  // In a container, the server that was killed had the process id of this one.
+  const std::string predecessor = "tuft." + std::to_string(::getpid()) + ".abcdef";
+  const std::string locked = "tuft.999999999.locked";  // of a server in another container
+  for (const std::string& name : {std::string("tuft.999999999.abcdef"), alive, predecessor, locked}) {
+    std::filesystem::create_directories(base / name);
+  }
   std::filesystem::create_directories(base / "tuft.other");
+  const int lock = lock_directory(base / locked);
+  ASSERT_GE(lock, 0);
   ::setenv("XDG_RUNTIME_DIR", base.c_str(), 1);
-  { ASSERT_TRUE(RuntimeDirectory::create("/nowhere").ok()); }
+  {
+    const auto first = RuntimeDirectory::create("/nowhere");
+    ASSERT_TRUE(first.ok());
+    const auto second = RuntimeDirectory::create("/nowhere");
+    ASSERT_TRUE(second.ok());
+    EXPECT_TRUE(std::filesystem::exists((*first)->path()));
+  }
+  ::close(lock);
   EXPECT_FALSE(std::filesystem::exists(base / "tuft.999999999.abcdef"));
-  EXPECT_TRUE(std::filesystem::exists(base / ("tuft." + std::to_string(::getpid()) + ".abcdef")));
+  EXPECT_FALSE(std::filesystem::exists(base / predecessor));
+  EXPECT_TRUE(std::filesystem::exists(base / alive));
+  EXPECT_TRUE(std::filesystem::exists(base / locked));
   EXPECT_TRUE(std::filesystem::exists(base / "tuft.other"));
 }
 
