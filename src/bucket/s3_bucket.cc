@@ -90,8 +90,7 @@ class S3Bucket final : public Bucket {
 
   Status put(std::string_view name, std::string_view bytes) override {
     Measured measured(Operation::kPut, name);
-    measured.transferred(static_cast<int64_t>(bytes.size()));
-    return measured.done(put_whole(name, bytes));
+    return measured.done(put_whole(name, bytes, measured));
   }
 
   Status put_file(std::string_view name, const std::filesystem::path& file) override {
@@ -117,8 +116,7 @@ class S3Bucket final : public Bucket {
   Result<std::string> get_part(std::string_view name, const Version& version, int64_t offset,
                                int64_t size_bytes) override {
     Measured measured(Operation::kGet, name);
-    measured.transferred(size_bytes);
-    return measured.done(part_of(name, version, offset, size_bytes));
+    return measured.done(part_of(name, version, offset, size_bytes, measured));
   }
 
   Status list(std::string_view prefix, const std::function<void(Object)>& found) override {
@@ -143,25 +141,25 @@ class S3Bucket final : public Bucket {
  private:
   std::string key_of(std::string_view name) const { return settings_.prefix + std::string(name); }
 
-  Status put_whole(std::string_view name, std::string_view bytes) {
+  Status put_whole(std::string_view name, std::string_view bytes, Measured& measured) {
     TUFT_ASSIGN(const HttpAnswer answer, requests_.send({.operation = "put",
                                                          .method = "PUT",
                                                          .key = key_of(name),
                                                          .headers = {{kShaHeader, sha256_hex(bytes)}},
                                                          .body = bytes}));
+    measured.transferred(static_cast<int64_t>(bytes.size()));
     return {};
   }
 
   Status put_opened(std::string_view name, const std::filesystem::path& path, Measured& measured) {
     TUFT_ASSIGN(InputFile file, InputFile::open(path));
-    measured.transferred(file.size_bytes());
-    if (file.size_bytes() > settings_.part_bytes) return put_parts(name, file);
+    if (file.size_bytes() > settings_.part_bytes) return put_parts(name, file, measured);
     TUFT_ASSIGN(const std::string bytes, file.read(file.size_bytes()));
-    return put_whole(name, bytes);
+    return put_whole(name, bytes, measured);
   }
 
   // The metadata is given before the parts, so the file is read twice.
-  Status put_parts(std::string_view name, InputFile& file) {
+  Status put_parts(std::string_view name, InputFile& file, Measured& measured) {
     RunningSha256 sha256;
     for (int64_t left = file.size_bytes(); left > 0; left -= std::min(left, kHashPiece)) {
       TUFT_ASSIGN(const std::string piece, file.read(std::min(left, kHashPiece)));
@@ -175,13 +173,13 @@ class S3Bucket final : public Bucket {
                                                         .query = {{"uploads", ""}},
                                                         .headers = {{kShaHeader, sum}}}));
     TUFT_ASSIGN(const std::string id, parse_upload_id(begun.body));
-    Status sent = send_parts(name, id, file);
+    Status sent = send_parts(name, id, file, measured);
     if (!sent.ok() && sent.error().code == ErrorCode::kNotFound) sent = check_ended(name, sum);
     if (!sent.ok()) (void)abort_upload(key_of(name), id);
     return sent;
   }
 
-  Status send_parts(std::string_view name, const std::string& id, InputFile& file) {
+  Status send_parts(std::string_view name, const std::string& id, InputFile& file, Measured& measured) {
     const int64_t part_bytes = std::max(settings_.part_bytes, (file.size_bytes() + kPartsMax - 1) / kPartsMax);
     std::string list = "<CompleteMultipartUpload>";
     int number = 0;
@@ -193,6 +191,7 @@ class S3Bucket final : public Bucket {
                                                            .key = key_of(name),
                                                            .query = {{"partNumber", text}, {"uploadId", id}},
                                                            .body = part}));
+      measured.transferred(static_cast<int64_t>(part.size()));
       const auto etag = answer.headers.find("etag");
       if (etag == answer.headers.end() || etag->second.find_first_of("<>&") != std::string::npos) {
         return internal_error("the bucket of the server's checkpoints took a part without an ETag", "bucket_refused");
@@ -261,7 +260,8 @@ class S3Bucket final : public Bucket {
                           "bucket_refused");
   }
 
-  Result<std::string> part_of(std::string_view name, const Version& version, int64_t offset, int64_t size_bytes) {
+  Result<std::string> part_of(std::string_view name, const Version& version, int64_t offset, int64_t size_bytes,
+                              Measured& measured) {
     if (size_bytes == 0) return std::string();
     const std::string range = "bytes=" + std::to_string(offset) + "-" + std::to_string(offset + size_bytes - 1);
     Result<HttpAnswer> answer = requests_.send({.operation = "get",
@@ -270,6 +270,7 @@ class S3Bucket final : public Bucket {
                                                 .headers = {{"range", range}, {"if-match", version.etag}},
                                                 .answer_bytes_max = static_cast<size_t>(size_bytes)});
     if (!answer.ok()) return std::move(answer).error();
+    measured.transferred(static_cast<int64_t>(answer->body.size()));
     if (answer->body.size() != static_cast<size_t>(size_bytes)) return damaged();
     return std::move(answer->body);
   }
@@ -290,11 +291,10 @@ class S3Bucket final : public Bucket {
     RunningSha256 sha256;
     for (int64_t offset = 0; offset < version.size_bytes;) {
       const int64_t size = std::min(settings_.part_bytes, version.size_bytes - offset);
-      TUFT_ASSIGN(const std::string part, part_of(name, version, offset, size));
+      TUFT_ASSIGN(const std::string part, part_of(name, version, offset, size, measured));
       sha256.add(part);
       TUFT_TRY(file.write(part));
       offset += size;
-      measured.transferred(size);
     }
     if (version.sha256 != sha256.hex()) return damaged();
     return file.keep();

@@ -11,6 +11,7 @@
 #include "base/testing/temp_dir.h"
 #include "bucket/answers.h"
 #include "bucket/testing/fake_s3.h"
+#include "telemetry/testing/recorded_metrics.h"
 
 namespace tuft::bucket {
 namespace {
@@ -177,6 +178,27 @@ TEST_F(BucketTest, AnInterruptedUploadLeavesNothing) {
   EXPECT_EQ(bucket_->put_file("large", file_with(bytes_of(6 << 20))).error().reason, "disk_full");
   EXPECT_EQ(server_.unfinished_uploads(), 0U);
   EXPECT_THAT(server_.objects(), IsEmpty());
+}
+
+TEST_F(BucketTest, OnlyBytesThatWereTransferredAreCounted) {
+  const telemetry::testing::RecordedMetrics metrics;
+  const auto counted = [&](const char* operation, const char* result) {
+    return metrics.counter("tuft.bucket.bytes", {{"operation", operation}, {"result", result}});
+  };
+  ASSERT_TRUE(bucket_->put("one", "bytes").ok());
+  EXPECT_EQ(counted("put", "ok"), 5);
+  const auto version = bucket_->head("one");
+  ASSERT_TRUE(version.ok());
+  server_.fail({.status = 403, .code = "AccessDenied", .times = 3});
+  EXPECT_FALSE(bucket_->put("two", "bytes").ok());
+  EXPECT_FALSE(bucket_->put_file("large", file_with(bytes_of(6 << 20))).ok());
+  EXPECT_FALSE(bucket_->get_part("one", *version, 0, 5).ok());
+  EXPECT_EQ(counted("put", "internal"), 0);
+  EXPECT_EQ(counted("get", "internal"), 0);
+  EXPECT_EQ(bucket_->get_part("one", *version, 1, 3).value(), "yte");
+  EXPECT_EQ(counted("get", "ok"), 3);
+  ASSERT_TRUE(bucket_->put_file("large", file_with(bytes_of(6 << 20))).ok());
+  EXPECT_EQ(counted("put", "ok"), 5 + (6 << 20));
 }
 
 TEST_F(BucketTest, PartsThatAKilledProcessLeftAreRemoved) {
