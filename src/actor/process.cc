@@ -85,7 +85,9 @@ std::string ChildProcess::reap() {
   if (reaped < 0) return "ended for an unknown reason";
   if (WIFSIGNALED(status)) {
     const int number = WTERMSIG(status);
-    return "was killed by signal " + std::to_string(number) + " (" + sigdescr_np(number) + ")";
+    const char* const name = sigdescr_np(number);  // real-time signals have none
+    return "was killed by signal " + std::to_string(number) +
+           (name == nullptr ? std::string() : " (" + std::string(name) + ")");
   }
   return "exited with code " + std::to_string(WEXITSTATUS(status));
 }

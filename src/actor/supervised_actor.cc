@@ -211,7 +211,7 @@ bool SupervisedActorImpl::live(uint64_t incarnation) {
   }
   if (*worker == nullptr) return true;
   gauges_.set_state(WorkerState::kStarting);
-  note_begin(incarnation);
+  note_begin(incarnation, **worker);
   Life life{std::move(worker).value(), incarnation, now(), nullptr, nullptr, std::move(span)};
   rows_->set(life.worker->row(), WorkerState::kStarting);
   telemetry::log_info("worker.started", "worker started",
@@ -234,11 +234,13 @@ bool SupervisedActorImpl::live(uint64_t incarnation) {
   return !wanted;
 }
 
-// A worker that takes the place of one that left in order is no restart.
-void SupervisedActorImpl::note_begin(uint64_t incarnation) {
+// A worker that takes the place of one that left in order is no restart, nor is one whose connection had ended.
+void SupervisedActorImpl::note_begin(uint64_t incarnation, const WorkerLife& worker) {
   if (!former_) return;
-  if (*former_ == Ending::kDied) metrics::workers().restarts.add(1, {{"base_model", spec_.base_model}});
-  telemetry::log_info("worker.restarted", spec_.lease > 0 ? "another worker takes over" : "starting the worker again",
+  const bool is_back = worker.is_back();
+  if (*former_ == Ending::kDied && !is_back) metrics::workers().restarts.add(1, {{"base_model", spec_.base_model}});
+  const char* const other = spec_.lease > 0 ? "another worker takes over" : "starting the worker again";
+  telemetry::log_info("worker.restarted", is_back ? "the worker is back" : other,
                       {{"tuft.base_model", spec_.base_model}, {"tuft.worker.generation", incarnation}});
 }
 

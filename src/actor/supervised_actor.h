@@ -98,7 +98,7 @@ class SupervisedActorImpl final : public SupervisedActor {
   void await_end(const Life& life);
   void await_worker();
   enum class Ending : uint8_t { kDied, kLeft, kStopped };
-  void note_begin(uint64_t incarnation);
+  void note_begin(uint64_t incarnation, const WorkerLife& worker);
   void declare_dead(const std::shared_ptr<Connection>& connection, const std::string& how, Ending ending);
   void pause(Nanos delay);
   bool wait_for_wake(int ended_fd, Nanos timeout);

@@ -65,7 +65,9 @@ void observe_states(const Observe& observe) {
 
 void observe_up(const Observe& observe) {
   for (const auto& [model, sum] : sums()) {
-    observe(sum.in_state[static_cast<size_t>(WorkerState::kReady)] > 0 ? 1 : 0, {{"base_model", model}});
+    const int64_t answering = sum.in_state[static_cast<size_t>(WorkerState::kReady)] +
+                              sum.in_state[static_cast<size_t>(WorkerState::kDraining)];
+    observe(answering > 0 ? 1 : 0, {{"base_model", model}});
   }
 }
 

@@ -111,12 +111,13 @@ namespace {
 class JoinedLife final : public WorkerLife {
  public:
   // `lost` is called when the connection has ended without being closed here.
-  JoinedLife(WorkerRow row, std::unique_ptr<join::Connection> connection, std::function<void()> lost)
-      : row_(std::move(row)), connection_(std::move(connection)), lost_(std::move(lost)) {}
+  JoinedLife(WorkerRow row, std::unique_ptr<join::Connection> connection, bool is_back, std::function<void()> lost)
+      : row_(std::move(row)), connection_(std::move(connection)), is_back_(is_back), lost_(std::move(lost)) {}
 
   uint64_t row() const override { return row_.number; }
   pid_t pid() const override { return static_cast<pid_t>(row_.pid); }
   const std::string& host() const override { return row_.host; }
+  bool is_back() const override { return is_back_; }
   Nanos last_sign() const override { return connection_->last_sign(); }
   int ended_fd() const override { return connection_->ended_fd(); }
   std::shared_ptr<grpc::Channel> connect() override { return adopt_channel(connection_->take_descriptor()); }
@@ -133,6 +134,7 @@ class JoinedLife final : public WorkerLife {
  private:
   const WorkerRow row_;
   const std::unique_ptr<join::Connection> connection_;
+  const bool is_back_;
   const std::function<void()> lost_;
 };
 
@@ -167,10 +169,11 @@ class WorkerRegistry::Source final : public WorkerSource {
     if (at == place_->standbys.end()) return std::unique_ptr<WorkerLife>();
     Place::Standby next = std::move(*at);
     place_->standbys.erase(at);
-    place_->sources[this].former = next.row.worker_id;
+    const std::string& id = next.row.worker_id;
+    const bool is_back = std::exchange(place_->sources[this].former, id) == id;
     auto lost = [this] { patient_until_ = system_clock().monotonic() + patience_; };
     return std::unique_ptr<WorkerLife>(
-        std::make_unique<JoinedLife>(std::move(next.row), std::move(next.connection), std::move(lost)));
+        std::make_unique<JoinedLife>(std::move(next.row), std::move(next.connection), is_back, std::move(lost)));
   }
 
  private:

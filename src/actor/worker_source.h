@@ -24,6 +24,8 @@ class WorkerLife {
   virtual uint64_t row() const = 0;  // its number in WorkerRows
   virtual pid_t pid() const = 0;
   virtual const std::string& host() const = 0;
+  // Returns whether it is the worker of the life before, which has joined again.
+  virtual bool is_back() const { return false; }
   // Returns when the worker last gave a sign of life besides its answers, by the monotonic clock; 0: never.
   virtual Nanos last_sign() const { return 0; }
   // Readable once the life has ended.

@@ -57,6 +57,17 @@ TEST_F(SupervisorTest, TheMessageNamesTheExitCode) {
   EXPECT_NE(result.error().message.find("code 7"), std::string::npos) << result.error().message;
 }
 
+// Only a program of the operator sends such a signal. It has no name.
+TEST_F(SupervisorTest, ARealTimeSignalOfAWorkerDoesNotEndTheServer) {
+  start_ready();
+  auto hanging = sample("hang");
+  ASSERT_EQ(kill(pid(), SIGRTMIN), 0);
+  const SampleResult result = get(std::move(hanging));
+  ASSERT_FALSE(result.ok());
+  const std::string signal = "signal " + std::to_string(SIGRTMIN);
+  EXPECT_NE(result.error().message.find(signal), std::string::npos) << result.error().message;
+}
+
 TEST_F(SupervisorTest, TheWorkersErrorsKeepCodeAndReason) {
   start_ready();
   const SampleResult result = get(sample("gone"));

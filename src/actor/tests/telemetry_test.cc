@@ -109,6 +109,14 @@ TEST_F(WorkerMetricsTest, AStoppedWorkerIsSilentAndNotUp) {
   while (metrics_.gauge("tuft.worker.up", model_) == 0) std::this_thread::yield();
 }
 
+TEST_F(WorkerMetricsTest, AWorkerThatWasToldToEndIsUpAsLongAsItAnswers) {
+  WorkerSpec what = spec({"--draining"});
+  what.heartbeat = kSecond;
+  start(std::move(what));
+  while (metrics_.gauge("tuft.workers", state("draining")) != 1) std::this_thread::yield();
+  EXPECT_EQ(metrics_.gauge("tuft.worker.up", model_), 1);
+}
+
 TEST_F(WorkerMetricsTest, AWorkerThatTakesALargeMessageIsNotSilent) {
   const auto signs = std::make_shared<Signs>();
   WorkerSpec what = spec();

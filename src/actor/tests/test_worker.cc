@@ -30,6 +30,7 @@ class Service final : public v1::ModelActor::CallbackService {
   grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context, const v1::DescribeRequest*,
                                      v1::DescribeResponse* response) override {
     response->set_pid(getpid());
+    if (draining) response->set_drain_milliseconds(60'000);
     auto* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;
@@ -114,6 +115,7 @@ class Service final : public v1::ModelActor::CallbackService {
  public:
   static inline std::string traceparent;
   static inline bool silent = false;        // CollectMetrics is never answered
+  static inline bool draining = false;      // it says that it was told to end
   static inline bool inherited[1024] = {};  // descriptors that were open before main() opened anything
 };
 
@@ -131,6 +133,7 @@ int main(int argc, char** argv) {
       for (;;) pause();
     }
     if (argument == "--silent") Service::silent = true;
+    if (argument == "--draining") Service::draining = true;
     if (argument == "--traceparent" && i + 1 < argc) Service::traceparent = argv[i + 1];
     if (argument == "--socket" && i + 1 < argc) socket = argv[i + 1];
   }

@@ -17,6 +17,7 @@
 #include <gtest/gtest.h>
 
 #include "actor/supervisor.h"
+#include "telemetry/testing/recorded_metrics.h"
 
 namespace tuft::actor {
 namespace {
@@ -290,6 +291,30 @@ TEST_F(Registry, AWorkerThatJoinsDoesNotWaitForTheDelayOfARestart) {
     EXPECT_EQ(::write(ended, &one, sizeof one), static_cast<ssize_t>(sizeof one));
     ::close(ended);
   }
+  actor->stop();
+}
+
+TEST_F(Registry, AWorkerWhoseConnectionEndedIsNotRestartedWhenItIsBack) {
+  const telemetry::testing::RecordedMetrics metrics;
+  const auto actor = make_joined_actor(of_joined(), registry_.source("m"));
+  ASSERT_TRUE(actor->start().ok());
+  const auto serve = [&](const std::string& worker) {
+    auto connection = std::make_unique<TestConnection>();
+    const auto taken = connection->taken;
+    const int ended = ::dup(connection->ended_fd());
+    JoinRequest joins = request(worker);
+    joins.set_adapters(1);
+    EXPECT_EQ(registry_.admit(joins, "10.0.0.1").error(), "");
+    (void)registry_.connected(worker, std::move(connection));
+    EXPECT_EQ(taken->get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready) << worker;
+    const uint64_t one = 1;
+    EXPECT_EQ(::write(ended, &one, sizeof one), static_cast<ssize_t>(sizeof one));
+    ::close(ended);
+    return metrics.counter("tuft.worker.restarts", {{"base_model", "m"}});
+  };
+  EXPECT_EQ(serve("one"), 0);
+  EXPECT_EQ(serve("one"), 0);
+  EXPECT_EQ(serve("two"), 1);
   actor->stop();
 }
 
