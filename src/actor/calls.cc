@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <limits>
 
 #include "actor/supervised_actor.h"
 #include "metrics/workers.h"
@@ -12,8 +13,8 @@ namespace tuft::actor {
 namespace v1 = worker::v1;
 
 bool is_worker_lost(const Error& error) {
-  constexpr std::array<std::string_view, 4> kReasons = {"worker_died", kWorkerDisconnected, "worker_connection_lost",
-                                                        "worker_starting"};
+  constexpr std::array<std::string_view, 6> kReasons = {
+      "worker_died", kWorkerDisconnected, "worker_connection_lost", "worker_starting", "worker_stopped", "not_leader"};
   return std::find(kReasons.begin(), kReasons.end(), error.reason) != kReasons.end();
 }
 
@@ -67,6 +68,12 @@ namespace {
 // Different threads notice that a connection broke and that its process died. After a call's connection broke, the call
 // waits so long for the cause of death.
 constexpr Nanos kCauseOfDeathWait = 2 * kSecond;
+
+// Returns whether a worker answers so because it stops. All that it holds goes with it, so its end is what such a call
+// waits for, however long that takes.
+bool is_of_stopping_worker(const Error& error) {
+  return error.reason == "worker_stopping" || error.reason == "bucket_cancelled";
+}
 
 class UnaryCall final : public PendingCall {
  public:
@@ -180,15 +187,16 @@ void SupervisedActorImpl::end_call(const std::shared_ptr<PendingCall>& call, con
     MutexLock lock(mutex_);
     Connection& connection = *call->connection();
     connection.calls.erase(call->context());
-    const bool is_cut = !status.ok() && (!error || error->code == ErrorCode::kCancelled);
+    const bool stops = error && is_of_stopping_worker(*error);
+    const bool is_cut = !status.ok() && (!error || stops || error->code == ErrorCode::kCancelled);
     if (is_cut && connection.death) {
       error = connection.death;
-    } else if (is_cut && !error) {
+    } else if (is_cut && (!error || stops)) {
       return settle_later_locked(
           {call->connection(),
            unavailable("the connection to the worker of base model " + spec_.base_model + " broke; try again",
                        "worker_connection_lost"),
-           system_clock().monotonic() + kCauseOfDeathWait, call});
+           stops ? std::numeric_limits<Nanos>::max() : system_clock().monotonic() + kCauseOfDeathWait, call});
     }
   }
   call->answer(error ? Status(std::move(*error)) : Status());

@@ -62,28 +62,33 @@ class CallOf final : public Call {
   const Request& request() const override { return *request_; }
   Response& response() override { return response_; }
   void answer(Status status) override {
-    callback_(status.ok() ? Result<Response>(std::move(response_)) : Result<Response>(std::move(status).error()));
+    // What the callback holds goes before the call counts as ended.
+    const Callback<Response> callback = std::exchange(callback_, nullptr);
+    callback(status.ok() ? Result<Response>(std::move(response_)) : Result<Response>(std::move(status).error()));
   }
 
  private:
   const std::shared_ptr<const Request> request_;
   Response response_;
-  const Callback<Response> callback_;
+  Callback<Response> callback_;
 };
 
 // The reason of calls whose worker joined and is not connected any more. It may come back, in another life, with its
 // adapters and with the answers of calls that have a request_id (list_holdings()).
 inline constexpr std::string_view kWorkerDisconnected = "worker_disconnected";
 
-// Returns whether a call failed because its worker is not there any more, so that it may succeed at the next one.
+// Returns whether a call failed because its worker is not there, so that it may succeed at the next one, and nobody
+// knows what it has done. Any other error is the answer of a worker that goes on as it was, for instance that the
+// bucket of checkpoints is away, which is kUnavailable as well.
 bool is_worker_lost(const Error& error);
 
 // Thread-safe. Calls return at once; the answer comes through the callback.
 //
 // A call fails with the worker's error, with kUnavailable and the reason "worker_died", kWorkerDisconnected,
-// "worker_connection_lost", "worker_starting" or "worker_stopped" if there is no worker, or with kDeadlineExceeded if
-// it has a time limit. A call without a time limit ends with its answer or with the life of its worker, whichever comes
-// first.
+// "worker_connection_lost", "worker_starting", "worker_stopped" or "not_leader" if there is no worker for it
+// (is_worker_lost()), or with kDeadlineExceeded if it has a time limit. A call without a time limit ends with its
+// answer or with the life of its worker, whichever comes first. A call that a worker refuses because it stops ends with
+// its life.
 class ModelActor {
  public:
   virtual ~ModelActor() = default;

@@ -18,7 +18,7 @@ void ask_what_it_holds(const ModelBackendPtr& backend, const std::weak_ptr<Train
                                    const auto training = weak_training.lock();
                                    const auto sampling = weak_sampling.lock();
                                    if (training == nullptr || sampling == nullptr) return;
-                                   if (!holdings.ok() && holdings.error().code == ErrorCode::kUnavailable) return;
+                                   if (!holdings.ok() && actor::is_worker_lost(holdings.error())) return;
                                    if (!holdings.ok() && holdings.error().code == ErrorCode::kDeadlineExceeded) {
                                      return ask_what_it_holds(backend, weak_training, weak_sampling, incarnation);
                                    }

@@ -77,6 +77,14 @@ TEST_F(SupervisorTest, TheWorkersErrorsKeepCodeAndReason) {
   EXPECT_EQ(result.error().message, "it was there");
 }
 
+TEST_F(SupervisorTest, ACallThatAStoppingWorkerRefusesEndsWithTheWorker) {
+  start_ready();
+  auto refused = sample("stopping");
+  EXPECT_TRUE(get(sample("")).ok());
+  EXPECT_EQ(get(sample("exit")).error().reason, "worker_died");
+  EXPECT_EQ(get(std::move(refused)).error().reason, "worker_died");
+}
+
 TEST_F(SupervisorTest, ACallEndsAtItsTimeLimit) {
   start_ready();
   const SampleResult result = get(sample("hang", {.trace = {}, .timeout = 50 * kMillisecond}));

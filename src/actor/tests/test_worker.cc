@@ -54,6 +54,12 @@ class Service final : public v1::ModelActor::CallbackService {
       reactor->Finish({grpc::StatusCode::NOT_FOUND, "it was there"});
       return reactor;
     }
+    if (what == "stopping") {
+      context->AddTrailingMetadata("tuft-code", "unavailable");
+      context->AddTrailingMetadata("tuft-reason", "worker_stopping");
+      reactor->Finish({grpc::StatusCode::UNAVAILABLE, "the worker is stopping"});
+      return reactor;
+    }
     if (what == "trace") {
       const auto found = context->client_metadata().find("traceparent");
       if (found != context->client_metadata().end()) {

@@ -19,7 +19,7 @@ thread_local std::vector<const void*> serving;
 
 }  // namespace
 
-DispatchQueue::DispatchQueue(int64_t slots_max) : slots_max_(slots_max), queue_(kQuantum) {}
+DispatchQueue::DispatchQueue(int64_t slots_max, int64_t most) : slots_max_(slots_max), most_(most), queue_(kQuantum) {}
 
 void DispatchQueue::submit(Job job) {
   const UserId user = job.user;
@@ -73,6 +73,8 @@ bool DispatchQueue::take(Job& job) {
   if (queue_.empty()) return false;
   if (closed_ || in_flight_ == 0 || in_flight_ + queue_.front().slots <= slots_max_) {
     job = queue_.pop();
+  } else if (in_flight_ >= most_) {
+    return false;
   } else {
     // Not a reference, because clang's analysis of locks does not know that a lambda runs under its caller's lock.
     const SlotsByUser* const at_worker = &at_worker_;

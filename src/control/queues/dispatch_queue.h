@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <unordered_map>
 
 #include "base/fair_queue.h"
@@ -33,7 +34,8 @@ class DispatchQueue {
     int64_t in_flight = 0;  // slots; jobs out of turn may make them more than slots_max()
   };
 
-  explicit DispatchQueue(int64_t slots_max);
+  // `most`: as many slots as jobs out of turn may take, too.
+  explicit DispatchQueue(int64_t slots_max, int64_t most = std::numeric_limits<int64_t>::max());
 
   // Queues a job. May start it, and others, before it returns.
   void submit(Job job);
@@ -55,6 +57,7 @@ class DispatchQueue {
   void free_slots(const UserId& user, int64_t slots) TUFT_REQUIRES(mutex_);
 
   const int64_t slots_max_;
+  const int64_t most_;
   mutable Mutex mutex_;
   FairQueue<UserId, Job> queue_ TUFT_GUARDED_BY(mutex_);
   int64_t in_flight_ TUFT_GUARDED_BY(mutex_) = 0;

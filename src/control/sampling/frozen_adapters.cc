@@ -305,7 +305,7 @@ void FrozenAdapters::on_loaded(const FrozenAdapterPtr& adapter, ModelBackend& wo
     } else if (!is_retryable(status.error().code)) {
       copy.load_error = status.error();
       copy.load_error_incarnation = incarnation;
-    } else if (status.error().code == ErrorCode::kUnavailable && adapter->model->others_serve(worker)) {
+    } else if (actor::is_worker_lost(status.error()) && adapter->model->others_serve(worker)) {
       status = {};  // what waits is tried at another worker
     }
     waiting.swap(adapter->waiting_);

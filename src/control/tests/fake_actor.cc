@@ -79,7 +79,9 @@ actor::Cancel FakeActor::send(std::unique_ptr<actor::Call> call, const actor::Ca
       failure = joined_ ? unavailable("gone", std::string(actor::kWorkerDisconnected)) : died();
     } else if (!ready_) {
       failure = unavailable("the worker is starting", "worker_starting");
-    } else if (failure = take_failure_locked(name); !failure && hold_) {
+    } else if ((failure = take_failure_locked(name))) {
+      keep_refused_locked(*call, options.ids);
+    } else if (hold_) {
       held_.push_back({std::move(call), number, options.ids});
       return [this, number] { cancel(number); };
     }
@@ -126,6 +128,14 @@ Status FakeActor::run(actor::Call& call, const worker::v1::CallIds& ids) {
   newest.answer = call.response().SerializeAsString();
   kept.push_back(std::move(newest));
   return {};
+}
+
+void FakeActor::keep_refused_locked(const actor::Call& call, const worker::v1::CallIds& ids) {
+  if (ids.request_id().empty() || !adapters_.contains(ids.training_run_id())) return;
+  Kept refused;
+  refused.call.set_method(std::string(call.method.name));
+  *refused.call.mutable_ids() = ids;
+  kept_[ids.training_run_id()].push_back(std::move(refused));
 }
 
 void FakeActor::list_holdings(worker::v1::ListHoldingsResponse& response) const {

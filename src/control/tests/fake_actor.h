@@ -127,7 +127,7 @@ class FakeActor final : public actor::ModelActor {
   // A call that it remembers, see worker/kept_calls.h.
   struct Kept {
     worker::v1::HeldCall call;
-    std::optional<std::string> answer;  // nothing: it was not begun
+    std::optional<std::string> answer;  // nothing: it was refused, or not begun
   };
   // Runs under mutex_ and fills the response.
   using Work =
@@ -143,6 +143,7 @@ class FakeActor final : public actor::ModelActor {
   void cancel(uint64_t number);
   std::function<void()> take_action(const std::string& function) const;
   std::optional<Error> take_failure_locked(const std::string& function);  // requires mutex_
+  void keep_refused_locked(const actor::Call& call, const worker::v1::CallIds& ids);
   void answer(actor::Call& call, const worker::v1::CallIds& ids);
   // Runs the call, or gets the answer of the same call. Requires mutex_.
   Status run(actor::Call& call, const worker::v1::CallIds& ids);

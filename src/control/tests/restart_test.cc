@@ -1,10 +1,14 @@
 // Tests of runs and samplers whose worker ends.
 #include "control/tests/plane.h"
+#include "control/workers/model_backend.h"
 
 namespace tuft::control {
 namespace {
 
-class Restart : public PlaneTest {};
+class Restart : public PlaneTest {
+ protected:
+  static Error bucket_is_away() { return unavailable("the bucket does not answer", "bucket_unavailable"); }
+};
 
 TEST_F(Restart, WhatRanAndWhatWaitedFailsAndTheNextOperationRuns) {
   const RunId run = boot_with_run();
@@ -135,7 +139,7 @@ TEST_F(Restart, ARefusedModelCanBeUnloaded) {
 TEST_F(Restart, AModelThatDoesNotComeBackFailsItsOperationsUntilTheNextLife) {
   const RunId run = boot_with_run();
   worker().die();
-  worker().fail_next("create_adapter", Error{ErrorCode::kResourceExhausted, "no memory", "memory"});
+  worker().fail_next("create_adapter", Error{ErrorCode::kResourceExhausted, "no pages", "adapter_page_bytes"});
   worker().start();
   EXPECT_EQ(failure(alice, optim_step(run, alice, 1)).reason, "model_lost");
   worker().restart();
@@ -143,14 +147,98 @@ TEST_F(Restart, AModelThatDoesNotComeBackFailsItsOperationsUntilTheNextLife) {
 }
 
 // Otherwise a disk that is full when the worker starts again would cost all runs that need their pages.
-TEST_F(Restart, AModelThatFindsNoMemoryForItsAdapterComesBackLater) {
+TEST_F(Restart, AModelThatFindsNoRoomComesBackLater) {
+  const RunId run = boot_with_run();
+  value<SaveWeightsResult>(alice, save(run, alice, 1));
+  int64_t seq_id = 1;
+  for (const std::string call : {"create_adapter", "load_state"}) {
+    for (const std::string reason : {"adapter_memory_bytes", "memory", "worker_queue_full"}) {
+      worker().die();
+      worker().fail_next(call, Error{ErrorCode::kResourceExhausted, "full", reason});
+      worker().start();
+      const RequestId saved = save(run, alice, ++seq_id);
+      EXPECT_TRUE(pending(alice, saved)) << call << " " << reason;
+      advance(10 * kSecond);
+      sweep_until([&] { return !pending(alice, saved); });
+      value<SaveWeightsResult>(alice, saved);
+    }
+  }
+}
+
+TEST_F(Restart, AModelThatCannotComeBackForNowCanBeUnloaded) {
   const RunId run = boot_with_run();
   worker().die();
-  worker().fail_next("create_adapter", Error{ErrorCode::kResourceExhausted, "full", "adapter_memory_bytes"});
+  worker().fail_next("create_adapter", Error{ErrorCode::kResourceExhausted, "full", "memory"});
   worker().start();
+  EXPECT_TRUE(worker().calls_of("remove_adapter").empty()) << "nothing is there";
+  value<UnloadModelResult>(alice, plane().unload_model(alice, run, no_trace)->request);
+}
+
+TEST_F(Restart, AModelWhoseCheckpointCannotBeReachedComesBackLater) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  value<SaveWeightsResult>(alice, save(run, alice, 2));
+  worker().die();
+  worker().fail_next("load_state", bucket_is_away());
+  worker().start();
+  const RequestId step = optim_step(run, alice, 3);
+  // A worker refuses to make an adapter that is there.
+  sweep_until([&] { return worker().calls_of("remove_adapter").size() == 1; });
+  EXPECT_TRUE(pending(alice, step));
+  advance(10 * kSecond);
+  sweep_until([&] { return !pending(alice, step); });
+  value<OptimStepResult>(alice, step);
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
+}
+
+TEST_F(Restart, AModelWhoseRestoreWasCutComesBackInTheSameLife) {
+  const RunId run = boot_with_run();
+  worker().die();
+  worker().hold_answers(true);
+  worker().start();
+  worker().lose_connection();
+  worker().fail_next("create_adapter", Error{ErrorCode::kAlreadyExists, "it is there", "adapter_exists"});
   const RequestId step = optim_step(run, alice, 1);
+  advance(kSecond);
   advance(10 * kSecond);
   value<OptimStepResult>(alice, step);
+  EXPECT_EQ(worker().calls_of("remove_adapter").size(), 2U);
+}
+
+TEST_F(Restart, VeryManyModelsComeBackInTurns) {
+  config().limits.runs_per_user_max = 1000;
+  const SessionId s = boot_with_session();
+  const int64_t count = kRestoreSlots + 20;
+  for (int64_t seq = 0; seq < count; ++seq) create_model(s, alice, seq);
+  worker().die();
+  worker().hold_answers(true);
+  worker().start();
+  EXPECT_EQ(worker().held(), static_cast<size_t>(kRestoreSlots));
+  worker().stop_holding();
+  EXPECT_EQ(worker().adapters(), static_cast<size_t>(count));
+}
+
+TEST_F(Restart, ASaveThatFailsBecauseTheBucketIsAwayFailsAlone) {
+  const RunId run = boot_with_run();
+  worker().hold_answers(true);
+  const RequestId first = optim_step(run, alice, 1);
+  const RequestId saved = save(run, alice, 2);
+  const RequestId next = optim_step(run, alice, 3);
+  worker().fail_next("save_state", bucket_is_away());
+  worker().stop_holding();
+  value<OptimStepResult>(alice, first);
+  EXPECT_EQ(failure(alice, saved).reason, "bucket_unavailable");
+  value<OptimStepResult>(alice, next);
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
+}
+
+TEST_F(Restart, WhoWasToldThatTheBucketIsAwayIsToldOfALaterLoss) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  worker().fail_next("save_state", bucket_is_away());
+  EXPECT_EQ(failure(alice, save(run, alice, 2)).reason, "bucket_unavailable");
+  worker().restart();
+  EXPECT_EQ(failure(alice, optim_step(run, alice, 3)).reason, "weights_rolled_back");
 }
 
 TEST_F(Restart, ADeathWhileComingBackIsTriedAgain) {

@@ -1,6 +1,7 @@
 // A training run and its operations.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -172,7 +173,7 @@ struct Run {
   size_t leaves_to TUFT_GUARDED_BY(mutex) = 0;
   Nanos leaves_not_before TUFT_GUARDED_BY(mutex) = 0;
   Nanos unheld_since TUFT_GUARDED_BY(mutex) = 0;        // its worker does not hold its adapter; 0: it does
-  Nanos restore_not_before TUFT_GUARDED_BY(mutex) = 0;  // after its worker had no room for it
+  Nanos restore_not_before TUFT_GUARDED_BY(mutex) = 0;  // after its worker could not take it
 
   // For run_resumption.h: the request id of the newest operation that a worker answered, and whether the run waits,
   // after a restart of the server, for the worker that holds it.
@@ -187,6 +188,14 @@ struct Run {
     leaves_not_before = now + kRest;
   }
   static constexpr Nanos kRest = 600 * kSecond;
+  // A save of the server has failed, which began at `started`, and the worker does not end. Nothing else of the run
+  // could start meanwhile, so the next try waits until the run has had most of the time. Else a run whose saves fail
+  // slowly, because the bucket is away, would do nothing but save.
+  void note_failed_save_locked(Nanos started, Nanos now) TUFT_REQUIRES(mutex) {
+    if (leaves_until > 0) stay_locked(now);
+    drain_not_before = now + std::max(kSecond, kTimeForOthers * (now - started));
+  }
+  static constexpr int kTimeForOthers = 4;
   // Why it could not be restored. All its operations fail with this, except unload_model and, if the worker holds its
   // adapter, load_weights, which ends it.
   std::optional<Error> broken TUFT_GUARDED_BY(mutex);

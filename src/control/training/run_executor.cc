@@ -28,10 +28,6 @@ StepClock::Work work_of(const RunOperation& operation) {
   }
 }
 
-bool worker_is_gone(const Error& error) {
-  return error.code == ErrorCode::kUnavailable;
-}
-
 bool is_repeatable(const RunOperation& operation) {
   const StepClock::Work work = work_of(operation);
   const bool is_clients = !operation.moves_run && !operation.ends_run;
@@ -100,6 +96,9 @@ bool RunExecutor::can_start_locked(const Run& run) const {
   const RunOperation* front = run.running == nullptr ? run.log.front() : nullptr;
   if (front == nullptr) return false;
   if (run.closed || run.broken) return true;
+  // Its user may give up a run that cannot be restored for now.
+  const bool waits_for_restore = run.restoring_incarnation == 0 && clock_.monotonic() < run.restore_not_before;
+  if (front->type == OperationType::kUnloadModel && waits_for_restore) return true;
   if (run.saves_next_locked(clock_.monotonic())) return false;
   // A run that leaves its worker goes on to the end of its step, because no checkpoint holds a gradient.
   const bool worker_ends = run.backend()->draining();
@@ -262,14 +261,16 @@ void RunExecutor::conclude(const RunPtr& run, const OperationPtr& operation, Res
     if (result.ok() && !operation->moves_run) run->told_of_loss = false;
     // Of a failed operation of the server no client is told.
     const bool is_clients = !operation->moves_run;
-    if (!result.ok() && worker_is_gone(result.error()) && is_clients &&
+    if (!result.ok() && actor::is_worker_lost(result.error()) && is_clients &&
         operation->incarnation == run->adapter_incarnation) {
       dropped = run->log.drain();
       run->told_of_loss = !run->journal.is_complete();
     }
     if (run->ending) run->ending->note(*operation, result);
-    const bool leaves = operation->moves_run && run->leaves_until > 0 && !run->backend()->draining();
-    if (leaves && !result.ok()) run->stay_locked(clock_.monotonic());
+    const bool failed_to_move = operation->moves_run && !result.ok() && !run->backend()->draining();
+    const Nanos now = clock_.monotonic();
+    const bool is_lost = failed_to_move && actor::is_worker_lost(result.error());  // which took no time of the run
+    if (failed_to_move) run->note_failed_save_locked(is_lost ? now : operation->started, now);
   }
   if (!result.ok()) {
     operation->span.record_error(result.error());

@@ -206,7 +206,8 @@ RunPlacement::CanLeave RunPlacement::can_leave(const Run& run, const ModelBacken
   MutexLock lock(run.mutex);
   const bool is_there =
       run.created && !run.closed && !run.ending && !run.broken && worker.holds(run.adapter_incarnation);
-  if (!is_there || clock_.monotonic() < run.leaves_not_before) return CanLeave::kNo;
+  // One that could not be saved just now would only stand still.
+  if (!is_there || clock_.monotonic() < std::max(run.leaves_not_before, run.drain_not_before)) return CanLeave::kNo;
   return run.gradient_pending || run.running != nullptr ? CanLeave::kAtEndOfStep : CanLeave::kNow;
 }
 

@@ -1,5 +1,7 @@
 #include "control/training/run_restorer.h"
 
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,7 +13,8 @@
 namespace tuft::control {
 namespace {
 
-constexpr Nanos kRoomPause = 5 * kSecond;
+constexpr Nanos kRestorePause = 5 * kSecond;
+constexpr int64_t kCost = 64;  // of a restore, as much as a turn, so that users take turns after each
 
 bool needs_adapter_locked(const Run& run, uint64_t incarnation) TUFT_REQUIRES(run.mutex) {
   return run.created && !run.closed && !run.ending && !run.hopes && run.running == nullptr &&
@@ -42,7 +45,28 @@ std::optional<Error> roll_back_locked(Run& run) TUFT_REQUIRES(run.mutex) {
                    "weights_rolled_back");
 }
 
+// Returns whether a restore that failed so can succeed later. An adapter that is there was left by an attempt whose
+// answer was lost. What limits the pages stays as it is.
+bool may_succeed_later(const Run& run, const Error& error) {
+  if (error.reason == "adapter_page_bytes") return run.place.model()->workers().size() > 1;
+  return is_retryable(error.code) || error.code == ErrorCode::kAlreadyExists;
+}
+
 }  // namespace
+
+// The restore of a run that has its slot at the worker, until the last pointer to this goes.
+struct RunRestorer::Restore {
+  Restore(RunPtr restored, ModelBackendPtr at, uint64_t life, RestoreRoundPtr with)
+      : run(std::move(restored)), worker(std::move(at)), incarnation(life), round(std::move(with)) {}
+  ~Restore() { worker->restore_queue().release(run->user, 1); }
+  Restore(const Restore&) = delete;
+  Restore& operator=(const Restore&) = delete;
+
+  const RunPtr run;
+  const ModelBackendPtr worker;
+  const uint64_t incarnation;
+  const RestoreRoundPtr round;
+};
 
 RestoreRound::~RestoreRound() {
   if (restored_ == 0) return;
@@ -84,13 +108,13 @@ void RunRestorer::restore_run(const RestoredRun& restored) {
 void RunRestorer::on_worker_ready(const ModelBackendPtr& backend, uint64_t incarnation) {
   const auto round = std::make_shared<RestoreRound>(backend->name());
   for (const RunPtr& run : runs_.all()) {
-    if (run->backend() == backend) create_adapter(run, backend, incarnation, round);
+    if (run->backend() == backend) queue(run, backend, incarnation, round);
   }
 }
 
 void RunRestorer::on_moved(const RunPtr& run) {
   const ModelBackendPtr& worker = run->backend();
-  create_adapter(run, worker, worker->actor().incarnation(), std::make_shared<RestoreRound>(worker->name()));
+  queue(run, worker, worker->actor().incarnation(), std::make_shared<RestoreRound>(worker->name()));
 }
 
 void RunRestorer::go_on(const RunPtr& run) {
@@ -102,12 +126,12 @@ void RunRestorer::go_on(const RunPtr& run) {
     missed = needs_adapter_locked(*run, incarnation) && !run->broken && worker->actor().ready() &&
              clock_.monotonic() >= run->restore_not_before;
   }
-  if (missed) create_adapter(run, worker, incarnation, std::make_shared<RestoreRound>(worker->name()));
+  if (missed) queue(run, worker, incarnation, std::make_shared<RestoreRound>(worker->name()));
 }
 
 // A run whose adapter was never created needs no restore: its create_model waits in the log and starts now.
-void RunRestorer::create_adapter(const RunPtr& run, const ModelBackendPtr& worker, uint64_t incarnation,
-                                 const RestoreRoundPtr& round) {
+void RunRestorer::queue(const RunPtr& run, const ModelBackendPtr& worker, uint64_t incarnation,
+                        const RestoreRoundPtr& round) {
   bool needed = false;
   {
     MutexLock lock(run->mutex);
@@ -121,77 +145,114 @@ void RunRestorer::create_adapter(const RunPtr& run, const ModelBackendPtr& worke
     }
   }
   if (!needed) return executor_.pump(run);
-  const WorkerCalls::Call call = WorkerCalls::begin_call("training_backend.create_adapter", *run, incarnation);
+  // Weak, because the run leads to the queue.
+  auto begins = [this, owner = lifetime_.owner(), weak = std::weak_ptr<Run>(run), incarnation, round] {
+    const auto alive = owner.lock();
+    const RunPtr queued = weak.lock();
+    return alive != nullptr && queued != nullptr && start(queued, incarnation, round);
+  };
+  worker->restore_queue().submit({.user = run->user, .cost = kCost, .start = std::move(begins)});
+}
+
+// Returns false if the run has moved since it was queued, or is restored in another life of its worker.
+bool RunRestorer::start(const RunPtr& run, uint64_t incarnation, const RestoreRoundPtr& round) {
+  ModelBackendPtr worker;
+  {
+    MutexLock lock(run->mutex);
+    if (run->restoring_incarnation != incarnation) return false;
+    worker = run->backend();
+  }
+  create_adapter(std::make_shared<const Restore>(run, std::move(worker), incarnation, round));
+  return true;
+}
+
+void RunRestorer::create_adapter(const RestorePtr& restore) {
+  const Run& run = *restore->run;
+  const WorkerCalls::Call call = WorkerCalls::begin_call("training_backend.create_adapter", run, restore->incarnation);
   call.span->set_attribute("tuft.restored", true);
-  worker->actor().create_adapter(
-      create_adapter_request(*run), call.options,
-      calls_.answer_to<worker::v1::CreateAdapterResponse>(call, [this, run, incarnation, round](const auto& result) {
-        if (!result.ok()) return give_up(run, incarnation, result.error());
-        load_weights(run, incarnation, round);
+  restore->worker->actor().create_adapter(
+      create_adapter_request(run), call.options,
+      calls_.answer_to<worker::v1::CreateAdapterResponse>(call, [this, restore](const auto& result) {
+        if (result.ok()) return load_weights(restore);
+        const bool later = may_succeed_later(*restore->run, result.error());
+        if (!later) return give_up(*restore, result.error());
+        if (result.error().code == ErrorCode::kResourceExhausted) return wait_for_room(*restore);
+        begin_again(restore, result.error());
       }));
 }
 
-void RunRestorer::load_weights(const RunPtr& run, uint64_t incarnation, const RestoreRoundPtr& round) {
+void RunRestorer::load_weights(const RestorePtr& restore) {
+  Run& run = *restore->run;
   std::optional<RestorePoint> point;
   {
-    MutexLock lock(run->mutex);
-    point = run->restore_point;
+    MutexLock lock(run.mutex);
+    point = run.restore_point;
   }
-  if (!point) return repeat(run, incarnation, round);
+  if (!point) return repeat(restore);
   if (point->checkpoint == nullptr) {
-    return refuse(run, incarnation, point->unreadable.path, "it was skipped when the server started");
+    return refuse(*restore, point->unreadable.path, "it was skipped when the server started");
   }
-  const WorkerCalls::Call call = WorkerCalls::begin_call("training_backend.load_state", *run, incarnation);
+  const WorkerCalls::Call call = WorkerCalls::begin_call("training_backend.load_state", run, restore->incarnation);
   call.span->set_attributes({{"tuft.optimizer", point->with_optimizer}, {"tuft.restored", true}});
-  run->backend()->actor().load_state(
-      load_state_request(*run, *point->checkpoint, point->with_optimizer), call.options,
-      calls_.answer_to<worker::v1::LoadStateResponse>(
-          call, [this, run, incarnation, round, checkpoint = point->checkpoint](const auto& result) {
-            if (result.ok()) return repeat(run, incarnation, round);
-            // A worker that has ended again becomes ready in another incarnation, and the restore is tried again.
-            if (result.error().code == ErrorCode::kUnavailable) return give_up(run, incarnation, result.error());
-            refuse(run, incarnation, checkpoint->path.str(), result.error().message);
-          }));
+  auto loaded = [this, restore, checkpoint = point->checkpoint](const auto& result) {
+    if (result.ok()) return repeat(restore);
+    if (may_succeed_later(*restore->run, result.error())) return begin_again(restore, result.error());
+    refuse(*restore, checkpoint->path.str(), result.error().message);
+  };
+  restore->worker->actor().load_state(load_state_request(run, *point->checkpoint, point->with_optimizer), call.options,
+                                      calls_.answer_to<worker::v1::LoadStateResponse>(call, std::move(loaded)));
 }
 
 // Makes what the journal has again.
-void RunRestorer::repeat(const RunPtr& run, uint64_t incarnation, const RestoreRoundPtr& round) {
+void RunRestorer::repeat(const RestorePtr& restore) {
+  const RunPtr& run = restore->run;
   bool can_repeat = false;
   {
     MutexLock lock(run->mutex);
-    if (run->restoring_incarnation != incarnation) return;
+    if (run->restoring_incarnation != restore->incarnation) return;
     can_repeat = run->journal.is_complete() && run->journal.try_again();
   }
-  if (!can_repeat) return finish(run, incarnation, *round);
-  replay_.start(run, incarnation, [this, run, incarnation, round](const Status& repeated) {
-    if (repeated.ok()) return finish(run, incarnation, *round);
-    if (repeated.error().code == ErrorCode::kUnavailable) return give_up(run, incarnation, repeated.error());
-    begin_again(run, incarnation, repeated.error());
+  if (!can_repeat) return finish(*restore);
+  replay_.start(run, restore->incarnation, [this, restore](const Status& repeated) {
+    repeated.ok() ? finish(*restore) : begin_again(restore, repeated.error());
   });
 }
 
-// A part of the journal was made again and the rest cannot be now: removes the adapter, and sweep() restores the run,
-// with its journal if only memory is short.
-void RunRestorer::begin_again(const RunPtr& run, uint64_t incarnation, const Error& error) {
+// The worker has not taken it.
+void RunRestorer::wait_for_room(const Restore& restore) {
+  Run& run = *restore.run;
+  MutexLock lock(run.mutex);
+  if (run.restoring_incarnation != restore.incarnation) return;
+  run.restoring_incarnation = 0;
+  run.restore_not_before = clock_.monotonic() + kRestorePause;
+}
+
+// What is in the worker now is not the run, or nobody knows what is there. Removes it, and sweep() restores the run
+// again: with its journal, if that was not what failed. If the worker is lost, the removal only fails, and its next
+// life restores the run at once.
+void RunRestorer::begin_again(const RestorePtr& restore, const Error& error) {
+  Run& run = *restore->run;
   {
-    MutexLock lock(run->mutex);
-    if (run->restoring_incarnation != incarnation) return;
-    if (error.code == ErrorCode::kResourceExhausted) {
-      run->restore_not_before = clock_.monotonic() + kRoomPause;
-    } else {
-      run->journal.give_up();
+    MutexLock lock(run.mutex);
+    if (run.restoring_incarnation != restore->incarnation) return;
+    if (!may_succeed_later(run, error)) {
+      run.journal.give_up();
+    } else if (!actor::is_worker_lost(error)) {
+      run.restore_not_before = clock_.monotonic() + kRestorePause;
     }
   }
-  const WorkerCalls::Call call = WorkerCalls::begin_call("training_backend.remove_adapter", *run, incarnation);
-  run->backend()->actor().remove_adapter(
-      remove_adapter_request(*run), call.options,
-      calls_.answer_to<worker::v1::RemoveAdapterResponse>(call, [run, incarnation](const auto&) {
-        MutexLock lock(run->mutex);
-        if (run->restoring_incarnation == incarnation) run->restoring_incarnation = 0;
+  const WorkerCalls::Call call = WorkerCalls::begin_call("training_backend.remove_adapter", run, restore->incarnation);
+  restore->worker->actor().remove_adapter(
+      remove_adapter_request(run), call.options,
+      calls_.answer_to<worker::v1::RemoveAdapterResponse>(call, [restore](const auto&) {
+        MutexLock lock(restore->run->mutex);
+        if (restore->run->restoring_incarnation == restore->incarnation) restore->run->restoring_incarnation = 0;
       }));
 }
 
-void RunRestorer::finish(const RunPtr& run, uint64_t incarnation, RestoreRound& round) {
+void RunRestorer::finish(const Restore& restore) {
+  const RunPtr& run = restore.run;
+  const uint64_t incarnation = restore.incarnation;
   std::vector<OperationPtr> dropped;
   std::optional<Error> loss;
   std::string checkpoint;
@@ -217,7 +278,7 @@ void RunRestorer::finish(const RunPtr& run, uint64_t incarnation, RestoreRound& 
     from_store = std::exchange(run->from_store, false);
   }
   if (from_store) metrics::store().restore_runs.add(1, {{"result", "ok"}});
-  round.note_restored(loss.has_value());
+  restore.round->note_restored(loss.has_value());
   telemetry::log_info(
       "model.restored", from_store ? "model restored after the server was restarted" : "model restored in a worker",
       KeyAttributes(keys_of(*run), {{"tuft.rolled_back", loss.has_value()}, {"tuft.checkpoint", checkpoint}}));
@@ -226,13 +287,13 @@ void RunRestorer::finish(const RunPtr& run, uint64_t incarnation, RestoreRound& 
 }
 
 // The adapter is in the worker, in its first state, so that a load can still bring the run back.
-void RunRestorer::refuse(const RunPtr& run, uint64_t incarnation, const std::string& checkpoint,
-                         const std::string& why) {
+void RunRestorer::refuse(const Restore& restore, const std::string& checkpoint, const std::string& why) {
+  const RunPtr& run = restore.run;
   bool from_store = false;
   {
     MutexLock lock(run->mutex);
-    if (run->restoring_incarnation != incarnation) return;
-    run->adapter_incarnation = incarnation;
+    if (run->restoring_incarnation != restore.incarnation) return;
+    run->adapter_incarnation = restore.incarnation;
     run->restoring_incarnation = 0;
     run->broken = data_loss("not executed: this model stopped at a restart, because its checkpoint " + checkpoint +
                                 " could not be read; load another checkpoint into it, or unload it (the server's log "
@@ -246,20 +307,14 @@ void RunRestorer::refuse(const RunPtr& run, uint64_t incarnation, const std::str
   executor_.pump(run);
 }
 
-void RunRestorer::give_up(const RunPtr& run, uint64_t incarnation, const Error& error) {
+// The worker does not take the adapter.
+void RunRestorer::give_up(const Restore& restore, const Error& error) {
+  const RunPtr& run = restore.run;
   bool from_store = false;
   {
     MutexLock lock(run->mutex);
-    if (run->restoring_incarnation != incarnation) return;
+    if (run->restoring_incarnation != restore.incarnation) return;
     run->restoring_incarnation = 0;
-    // The worker has ended again: its next start tries again.
-    if (error.code == ErrorCode::kUnavailable) return;
-    // Adapters that wait for their pages give room by themselves; what limits the pages stays as it is.
-    const bool may_have_room = error.reason == "adapter_memory_bytes" || run->place.model()->workers().size() > 1;
-    if (error.code == ErrorCode::kResourceExhausted && may_have_room) {
-      run->restore_not_before = clock_.monotonic() + kRoomPause;
-      return;
-    }
     from_store = std::exchange(run->from_store, false);
     run->broken =
         data_loss("this model could not be restored after its worker was restarted: " + error.message, "model_lost");

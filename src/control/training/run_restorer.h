@@ -6,8 +6,10 @@
 // did since then is lost. Its client is told once: by the operation that failed with the worker, or else by the next
 // one, which fails with kDataLoss "weights_rolled_back".
 //
-// A worker that has no room for a run is asked again after kRoomPause, if it lacks memory for adapters, or if its base
-// model has other workers.
+// Users take turns at a worker, which restores kRestoreSlots runs at a time. A restore that fails for now, because the
+// bucket of checkpoints is away, or the worker lacks memory or has too many calls, is begun again after kRestorePause,
+// and the operations of the run wait. So is one for which there is no room for pages, if the base model has other
+// workers.
 //
 // A run whose restore point cannot be read never goes on from other weights by itself: its operations fail with
 // kDataLoss "model_lost" until its user loads a checkpoint or unloads it.
@@ -22,6 +24,7 @@
 #include "base/result.h"
 #include "control/persistence/persistence.h"
 #include "control/persistence/restore_plan.h"
+#include "control/training/lifetime.h"
 #include "control/training/run_executor.h"
 #include "control/training/run_expiry.h"
 #include "control/training/run_replay.h"
@@ -55,7 +58,7 @@ using RestoreRoundPtr = std::shared_ptr<RestoreRound>;
 class RunRestorer {
  public:
   RunRestorer(const Clock& clock, const ModelBackends& backends, Persistence& persistence, RunTable& runs,
-              RunExecutor& executor, const WorkerCalls& calls, RunExpiry& expiry)
+              RunExecutor& executor, const WorkerCalls& calls, RunExpiry& expiry, const Lifetime& lifetime)
       : clock_(clock),
         backends_(backends),
         persistence_(persistence),
@@ -63,6 +66,7 @@ class RunRestorer {
         executor_(executor),
         calls_(calls),
         expiry_(expiry),
+        lifetime_(lifetime),
         replay_(clock, calls) {}
 
   // At the start of the server, before clients are heard: adds a run of the previous process. Its adapter follows when
@@ -82,14 +86,20 @@ class RunRestorer {
   void go_on(const RunPtr& run);
 
  private:
-  void create_adapter(const RunPtr& run, const ModelBackendPtr& worker, uint64_t incarnation,
-                      const RestoreRoundPtr& round);
-  void load_weights(const RunPtr& run, uint64_t incarnation, const RestoreRoundPtr& round);
-  void repeat(const RunPtr& run, uint64_t incarnation, const RestoreRoundPtr& round);
-  void begin_again(const RunPtr& run, uint64_t incarnation, const Error& error);
-  void finish(const RunPtr& run, uint64_t incarnation, RestoreRound& round);
-  void refuse(const RunPtr& run, uint64_t incarnation, const std::string& checkpoint, const std::string& why);
-  void give_up(const RunPtr& run, uint64_t incarnation, const Error& error);
+  struct Restore;
+  using RestorePtr = std::shared_ptr<const Restore>;
+
+  // Queues the restore of the run if it needs one in this life of the worker.
+  void queue(const RunPtr& run, const ModelBackendPtr& worker, uint64_t incarnation, const RestoreRoundPtr& round);
+  bool start(const RunPtr& run, uint64_t incarnation, const RestoreRoundPtr& round);
+  void create_adapter(const RestorePtr& restore);
+  void load_weights(const RestorePtr& restore);
+  void repeat(const RestorePtr& restore);
+  void wait_for_room(const Restore& restore);
+  void begin_again(const RestorePtr& restore, const Error& error);
+  void finish(const Restore& restore);
+  void refuse(const Restore& restore, const std::string& checkpoint, const std::string& why);
+  void give_up(const Restore& restore, const Error& error);
 
   const Clock& clock_;
   const ModelBackends& backends_;
@@ -98,6 +108,7 @@ class RunRestorer {
   RunExecutor& executor_;
   const WorkerCalls& calls_;
   RunExpiry& expiry_;
+  const Lifetime& lifetime_;
   const RunReplay replay_;
 };
 

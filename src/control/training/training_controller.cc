@@ -21,7 +21,7 @@ TrainingController::TrainingController(const Parts& parts)
       loader_(parts_.config.checkpoint_dir, parts_.checkpoints, executor_, calls_, telemetry_),
       operations_(executor_, calls_, telemetry_, loader_, journals_),
       expiry_({parts_.config.limits, parts_.clock, parts_.sessions, parts_.persistence, runs_, executor_}),
-      restorer_(parts_.clock, parts_.backends, parts_.persistence, runs_, executor_, calls_, expiry_),
+      restorer_(parts_.clock, parts_.backends, parts_.persistence, runs_, executor_, calls_, expiry_, lifetime_),
       resumption_({parts_.clock, parts_.futures, runs_, executor_, restorer_, cut_, lifetime_, parts_.persistence}),
       drain_(parts_.clock, runs_, executor_, parts_.checkpoints),
       placement_(parts_.clock, parts_.backends, runs_, executor_, drain_, restorer_, resumption_),

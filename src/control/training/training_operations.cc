@@ -75,8 +75,7 @@ void TrainingOperations::unload(const RunPtr& run, const OperationPtr& operation
 void TrainingOperations::on_unloaded(const RunPtr& run, const OperationPtr& operation,
                                      Result<worker::v1::RemoveAdapterResponse> result) {
   // An adapter whose worker ended counts as removed.
-  const bool gone =
-      result.ok() || result.error().code == ErrorCode::kNotFound || result.error().code == ErrorCode::kUnavailable;
+  const bool gone = result.ok() || result.error().code == ErrorCode::kNotFound || actor::is_worker_lost(result.error());
   if (!gone) return executor_.conclude(run, operation, std::move(result).error());
   executor_.close(run, model_unloaded());
   telemetry_.record_unloaded(*run, *operation);

@@ -30,7 +30,7 @@ class WorkerCalls {
   actor::Callback<Response> answer_to(const OperationPtr& operation, Handler handler) const {
     return [this, owner = lifetime_.owner(), operation, handler = std::move(handler)](Result<Response> result) {
       const auto alive = owner.lock();
-      operation->was_answered = result.ok() || result.error().code != ErrorCode::kUnavailable;
+      operation->was_answered = result.ok() || !actor::is_worker_lost(result.error());
       if (result.ok()) {
         operation->backend_span.set_attribute("tuft.queue_seconds", result->queue_seconds());
         if (alive) futures_.mark_started(*operation->future, result->queue_seconds());

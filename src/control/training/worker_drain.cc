@@ -32,7 +32,13 @@ void WorkerDrain::begin(const ModelBackendPtr& backend, uint64_t incarnation, Na
     std::erase_if(drains_, [&](const Drain& drain) { return drain.backend == backend; });
     drains_.push_back({backend, incarnation, now, now + std::max(limit / 2, limit - kMargin)});
   }
-  for (const RunPtr& run : runs_.all()) go_on(run);
+  for (const RunPtr& run : runs_.all()) {
+    {
+      MutexLock lock(run->mutex);
+      if (run->backend() == backend) run->drain_not_before = 0;
+    }
+    go_on(run);
+  }
 }
 
 bool WorkerDrain::may_save_locked(const Run& run) const {

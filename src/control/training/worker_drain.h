@@ -4,8 +4,9 @@
 //
 // A checkpoint holds no gradient. A run that has one when three quarters of the worker's time are over is saved all the
 // same, nothing of it starts any more, and its client is told that it goes back to the end of the step before. A save
-// that fails is tried again each second. No quota stops it: what is saved so expires after a day, or later, when its
-// run has another restore point or is gone (RunTable::restores_from()).
+// that fails is tried again each second; where the worker stays, when the run has had four times as long as the save
+// took. No quota stops it: what is saved so expires after a day, or later, when its run has another restore point or is
+// gone (RunTable::restores_from()).
 #pragma once
 
 #include <memory>

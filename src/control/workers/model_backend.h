@@ -29,6 +29,10 @@ inline int64_t training_slots(const config::ModelConfig& config) {
 }
 // The number of sequences that may be at the worker at once: those that its sampler runs, and some to take their place.
 inline constexpr int64_t kSamplingSlots = 320;
+// The number of runs that are restored at the worker at once, and if they are of many users. A worker answers some
+// thousands of calls at a time and refuses more, those of clients among them.
+inline constexpr int64_t kRestoreSlots = 256;
+inline constexpr int64_t kRestoresMax = 1024;
 
 // What a base model has trained since the server was started.
 struct TrainedTotals {
@@ -101,6 +105,7 @@ class ModelBackend {
   actor::ModelActor& actor() const { return actor_; }
   DispatchQueue& training_queue() { return training_queue_; }
   DispatchQueue& sampling_queue() { return sampling_queue_; }
+  DispatchQueue& restore_queue() { return restore_queue_; }
   const DispatchQueue& training_queue() const { return training_queue_; }
   const DispatchQueue& sampling_queue() const { return sampling_queue_; }
   // The sequences of samples that come into its queue when it has loaded their adapters.
@@ -151,6 +156,7 @@ class ModelBackend {
   actor::ModelActor& actor_;
   DispatchQueue training_queue_;
   DispatchQueue sampling_queue_{kSamplingSlots};
+  DispatchQueue restore_queue_{kRestoreSlots, kRestoresMax};
   std::atomic<int64_t> unloaded_samples_{0};
   std::atomic<uint64_t> draining_{0};  // the life that ends; 0: none
   std::atomic<uint64_t> deciding_{0};  // the newest life of which that is or was being decided; 0: none

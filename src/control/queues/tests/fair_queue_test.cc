@@ -89,6 +89,17 @@ TEST_F(Dispatch, OnlyAsManyJobsAsSlotsAreAtTheWorker) {
   EXPECT_EQ(started, "aaaaa");
 }
 
+TEST_F(Dispatch, JobsOutOfTurnAreLimited) {
+  DispatchQueue queue(2, 3);
+  for (const UserId& user : {kAlice, kBob, kCarol, UserId("dave"), UserId("erin")})
+    submit(queue, user, user.str() + " ");
+  EXPECT_EQ(started, "alice bob carol ");
+  queue.release(kAlice, 1);
+  EXPECT_EQ(started, "alice bob carol dave ");
+  queue.close();
+  EXPECT_EQ(started, "alice bob carol dave erin ");
+}
+
 TEST_F(Dispatch, AUserHasAnEqualPartOfTheSlotsWhateverOthersHold) {
   DispatchQueue queue(4);
   for (int i = 0; i < 10; ++i) submit(queue, kAlice, "a");

@@ -1,4 +1,6 @@
 // Tests of sampling from base models with several workers.
+#include <functional>
+
 #include "control/sampling/frozen_adapters.h"
 #include "control/tests/plane.h"
 
@@ -116,6 +118,25 @@ TEST_F(Spread, WeightsAreLoadedIntoAnotherWorkerWhenTheirsIsGone) {
   EXPECT_EQ(second.samplers(), 1U);
   first.start();
   EXPECT_EQ(first.samplers(), 1U) << "it is loaded again where it was";
+}
+
+TEST_F(Spread, ALoadThatFailsBecauseTheBucketIsAwayIsNotTriedAgainAndAgain) {
+  const auto [own, run] = boot_with_session_and_run();
+  const auto path = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "n")).path;
+  settle();
+  advance(kUnusedAdapterKept + kSecond);  // the published version has left the worker
+  int left = 4;
+  std::function<void(FakeActor*)> fail_loads = [&](FakeActor* at) {
+    at->before_next("add_sampler", [&, at] {
+      if (left-- <= 0) return;
+      at->fail_next("add_sampler", unavailable("the bucket does not answer", "bucket_unavailable"));
+      fail_loads(at);
+    });
+  };
+  fail_loads(&worker(0));
+  fail_loads(&worker(1));
+  const SamplerId sampler = *try_sampler(own, alice, 0, "", path);
+  EXPECT_EQ(failure(alice, sample(sampler, alice)).reason, "bucket_unavailable");
 }
 
 TEST_F(Spread, ASessionThatEndsFreesItsWeightsInAllWorkers) {

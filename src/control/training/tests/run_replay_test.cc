@@ -1,6 +1,8 @@
 // Tests of replicate: true: what a lost worker did is made again, and nobody is told.
 #include "control/training/run_replay.h"
 
+#include <functional>
+
 #include <gmock/gmock.h>
 
 #include "control/training/tests/replay_fixture.h"
@@ -191,6 +193,30 @@ TEST_F(Replay, ASaveThatFailsDoesNotStopTheRun) {
   const RunId run = boot_with_run();
   worker().fail_next("save_state", Error{ErrorCode::kResourceExhausted, "full", "disk_full"});
   for (int i = 0; i < 10; ++i) step(run);
+  EXPECT_EQ(worker().weights_of(run.str()), 10);
+}
+
+TEST_F(Replay, ARunWhoseSavesFailSlowlyTrainsMostOfTheTime) {
+  constexpr Nanos kSlow = 60 * kSecond;
+  shorten_journals();
+  const RunId run = boot_with_run();
+  std::function<void()> fail = [&] {
+    clock().advance(kSlow);
+    worker().fail_next("save_state", unavailable("the bucket does not answer", "bucket_unavailable"));
+    worker().before_next("save_state", fail);
+  };
+  worker().before_next("save_state", fail);
+  const auto saves = [&] { return worker().calls_of("save_state").size(); };
+  for (int i = 0; i < 9; ++i) step(run);
+  EXPECT_EQ(saves(), 1U);
+  worker().before_next("save_state", [] {});
+  advance(3 * kSlow);
+  EXPECT_EQ(saves(), 1U);
+  worker().drain(20 * kSecond);
+  sweep_until([&] { return worker().left() == worker().incarnation(); });
+  EXPECT_EQ(saves(), 2U) << "a worker that ends is not made to wait";
+  worker().restart();
+  step(run);
   EXPECT_EQ(worker().weights_of(run.str()), 10);
 }
 

@@ -39,6 +39,18 @@ TEST_F(Resumption, ARunGoesOnWithTheAdapterThatItsWorkerKept) {
   EXPECT_EQ(worker().calls().size(), 1U) << "nothing was made or loaded again";
 }
 
+TEST_F(Resumption, ALoadThatTheWorkerRefusedIsKnown) {
+  const RunId run = boot_with_run();
+  const auto path = value<SaveWeightsResult>(alice, save(run, alice, 1)).path;
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  worker().fail_next("load_state", unavailable("the bucket does not answer", "bucket_unavailable"));
+  EXPECT_EQ(failure(alice, load(run, alice, 3, path)).reason, "bucket_unavailable");
+  worker().disconnect();
+  come_back();
+  value<OptimStepResult>(alice, optim_step(run, alice, 4));
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
+}
+
 TEST_F(Resumption, AWorkerThatDoesNotSayInTimeWhatItHoldsIsAskedAgain) {
   const RunId run = boot_with_run();
   value<OptimStepResult>(alice, optim_step(run, alice, 1));
