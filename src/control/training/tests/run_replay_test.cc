@@ -207,7 +207,10 @@ TEST_F(Replay, ARunWhoseSavesFailSlowlyTrainsMostOfTheTime) {
   };
   worker().before_next("save_state", fail);
   const auto saves = [&] { return worker().calls_of("save_state").size(); };
-  for (int i = 0; i < 9; ++i) step(run);
+  for (int i = 0; i < 9; ++i) {
+    step(run);
+    advance(2 * kSecond);
+  }
   EXPECT_EQ(saves(), 1U);
   worker().before_next("save_state", [] {});
   advance(3 * kSlow);
