@@ -26,7 +26,8 @@ void TrainingPass::drop() {
   blocks_.clear();
   inputs_.clear();
   logits_ = nullptr;
-  if (std::exchange(is_long_, false)) give_memory_back();
+  is_long_ = false;
+  if (std::exchange(gives_back_, false)) give_memory_back();
 }
 
 void TrainingPass::give_memory_back() {
@@ -68,14 +69,17 @@ PassFloats TrainingPass::memory_of(const Pack& pack, bool backward, bool recompu
   return pass_floats(model_.spec(), shape);
 }
 
-// Decides whether the pass is long. Nothing else on this thread takes memory until it ends.
+// Decides whether the pass is long, and what becomes of its memory. Nothing else on this thread takes memory until it
+// ends.
 void TrainingPass::ask_for_memory(const Pack& pack, bool backward) {
   const size_t activations = Transformer::activation_floats(model_.spec()) * sizeof(float) * pack.tokens.size() *
                              static_cast<size_t>(model_.spec().layers);
   is_long_ = static_cast<int64_t>(activations) > activation_bytes_max_ || !has_room(memory_of(pack, backward, false));
   if (!is_long_) return;
-  give_memory_back();
   const PassFloats need = memory_of(pack, backward, true);
+  gives_back_ = static_cast<int64_t>(need.total() * sizeof(float)) > activation_bytes_max_ || !has_room(need);
+  if (!gives_back_) return;
+  give_memory_back();
   if (!has_room(need)) throw std::bad_alloc();
   keep_.renew(need.keep);
   layer_.renew(need.layer);

@@ -1,8 +1,9 @@
 // TrainingPass: one forward pass over a pack, and its backward pass.
 //
-// Its memory is kept for the next pass, unless its activations are over the limit or do not fit into what is free: such
-// a long pass asks whether there is memory for all that it needs (pass_memory.h), takes it at once, and gives it back.
-// Otherwise one long datum would take from then on what KV cache and adapters were promised.
+// A pass is long if its activations are over their limit or do not fit into what is free: then blocks keep only their
+// input. Its memory stays for the next pass, unless even that (pass_memory.h) is over the limit or does not fit: such a
+// pass asks whether there is memory for all that it needs, takes it at once, and gives it back. Otherwise one long
+// datum would take from then on what KV cache and adapters were promised.
 #pragma once
 
 #include <functional>
@@ -67,6 +68,7 @@ class TrainingPass {
   const std::function<int64_t()> free_memory_;  // may be empty
   bool kept_ = false;
   bool is_long_ = false;
+  bool gives_back_ = false;
   std::vector<std::shared_ptr<Adapter>> adapters_;
   Batch batch_;
   std::vector<const float*> cache_pointers_;

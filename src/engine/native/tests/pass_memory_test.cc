@@ -19,6 +19,13 @@ class PassMemory : public ::testing::Test {
  protected:
   using Adapters = std::vector<std::shared_ptr<Adapter>>;
 
+  explicit PassMemory(int layers = 2) : spec_(spec_of(layers)) {}
+  static ModelSpec spec_of(int layers) {
+    ModelSpec spec = tiny_spec(Family::kQwen3, true);
+    spec.layers = layers;
+    return spec;
+  }
+
   std::shared_ptr<Adapter> adapter(int rank) {
     return Adapter::create(spec_, random_adapter(spec_, rank, static_cast<uint64_t>(rank))).value();
   }
@@ -41,7 +48,7 @@ class PassMemory : public ::testing::Test {
     EXPECT_GE(taken, computed / 10 * 8);
   }
 
-  const ModelSpec spec_ = tiny_spec(Family::kQwen3, true);
+  const ModelSpec spec_;
   const MemoryTensors tensors_{spec_, 7};
   ThreadPool pool_{2};
   Model model_{spec_, load_weights(spec_, tensors_, WeightsDtype::kFloat32, pool_).value(), pool_};
@@ -85,6 +92,25 @@ TEST_F(PassMemory, LongPassTakesWhatWasComputedAndGivesItBack) {
   EXPECT_EQ(pass.held(), 0U);
   forward(pass, both, {a, a}, false);
   EXPECT_EQ(pass.held(), 0U);
+}
+
+class PassMemoryOfManyLayers : public PassMemory {
+ protected:
+  PassMemoryOfManyLayers() : PassMemory(16) {}
+};
+
+TEST_F(PassMemoryOfManyLayers, LongPassWithinTheLimitKeepsItsMemory) {
+  const Pack both = two_segments("a", "a");
+  const auto a = adapter(5);
+  TrainingPass other(model_, kNoLimit, {});
+  forward(other, both, {a, a}, true);
+  const size_t limit = other.memory_of(both, true, true).total();
+  TrainingPass pass(model_, static_cast<int64_t>(limit * sizeof(float)), {});
+  forward(pass, both, {a, a}, true);
+  const PassFloats need = pass.memory_of(both, true, true);
+  backward(pass);
+  EXPECT_GE(pass.held(), need.keep / 10 * 8);
+  EXPECT_LT(pass.most(), sum(pass.memory_of(both, true, false))) << "its blocks kept only their input";
 }
 
 }  // namespace
