@@ -10,9 +10,6 @@
 namespace tuft::control {
 namespace {
 
-// In tokens. The cost of a few small samples, so that a new user's turn comes soon.
-constexpr int64_t kQuantum = 64;
-
 // The queues that this thread serves. An answer that arrives inside start() must not serve the same queue again, or the
 // stack would grow with every answer.
 thread_local std::vector<const void*> serving;

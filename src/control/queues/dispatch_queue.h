@@ -21,6 +21,9 @@ namespace tuft::control {
 // Thread-safe.
 class DispatchQueue {
  public:
+  // The cost of a turn, in tokens: that of a few small samples, so that a new user's turn comes soon.
+  static constexpr int64_t kQuantum = 64;
+
   struct Job {
     UserId user;
     int64_t cost = 1;   // estimated tokens: what users share fairly

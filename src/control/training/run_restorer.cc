@@ -14,7 +14,6 @@ namespace tuft::control {
 namespace {
 
 constexpr Nanos kRestorePause = 5 * kSecond;
-constexpr int64_t kCost = 64;  // of a restore, as much as a turn, so that users take turns after each
 
 bool needs_adapter_locked(const Run& run, uint64_t incarnation) TUFT_REQUIRES(run.mutex) {
   return run.created && !run.closed && !run.ending && !run.hopes && run.running == nullptr &&
@@ -151,7 +150,8 @@ void RunRestorer::queue(const RunPtr& run, const ModelBackendPtr& worker, uint64
     const RunPtr queued = weak.lock();
     return alive != nullptr && queued != nullptr && start(queued, incarnation, round);
   };
-  worker->restore_queue().submit({.user = run->user, .cost = kCost, .start = std::move(begins)});
+  // Of the cost of a turn, so that users take turns after each.
+  worker->restore_queue().submit({.user = run->user, .cost = DispatchQueue::kQuantum, .start = std::move(begins)});
 }
 
 // Returns false if the run has moved since it was queued, or is restored in another life of its worker.
