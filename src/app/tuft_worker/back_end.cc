@@ -1,6 +1,7 @@
 #include "app/tuft_worker/back_end.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "engine/native/native_engine.h"
@@ -12,9 +13,10 @@
 namespace tuft::app {
 namespace {
 
-int64_t free_memory_of_machine() {
+std::optional<int64_t> free_memory_of_machine() {
   const auto memory = telemetry::internal::read_memory_use();
-  return memory ? static_cast<int64_t>(memory->total - std::min(memory->used, memory->total)) : 0;
+  if (!memory) return std::nullopt;
+  return static_cast<int64_t>(memory->total - std::min(memory->used, memory->total));
 }
 
 // The native engine stores a key and a value in f32 for each layer and head.
@@ -32,14 +34,9 @@ Result<std::unique_ptr<engine::Engine>> make_native(const WorkerFlags& flags, en
   engine::NativeOptions options;
   options.threads = flags.threads;
   options.weights_dtype = dtype;
-  options.free_memory = [] {
-    const auto memory = telemetry::internal::read_memory_use();
-    // Not 0, which means unknown.
-    return memory ? std::max<int64_t>(1, static_cast<int64_t>(memory->total - std::min(memory->used, memory->total)))
-                  : 0;
-  };
+  options.free_memory = free_memory_of_machine;
   options.plan_kv = [&](const engine::ModelSpec& model) {
-    return plan_kv(model, {free_memory_of_machine(), native_kv_bytes_per_token(model), false});
+    return plan_kv(model, {free_memory_of_machine().value_or(0), native_kv_bytes_per_token(model), false});
   };
   return engine::make_native_engine(flags.model_path, options);
 }
@@ -76,7 +73,7 @@ DeviceMemory device_memory([[maybe_unused]] const WorkerFlags& flags) {
     return {engine::torch_free_memory(flags.device).value_or(0), 0, true};
   }
 #endif
-  return {free_memory_of_machine(), 0, false};
+  return {free_memory_of_machine().value_or(0), 0, false};
 }
 
 Result<std::unique_ptr<engine::Engine>> make_engine(const WorkerFlags& flags, const PlanKv& plan_kv) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "engine/engine.h"
 #include "engine/weights/weights_dtype.h"
@@ -21,9 +22,10 @@ struct NativeOptions {
   // recomputes the rest. What such a pass takes is given back when it ends, if even
   // that is more.
   int64_t activation_bytes_max = int64_t{2} << 30;
-  // If set, it returns how many bytes of memory are free, 0: unknown. A pass that needs more fails with
-  // kResourceExhausted before it takes any: the system promises memory that it does not have, and ends who uses it.
-  std::function<int64_t()> free_memory;
+  // If set, it returns how many bytes of memory are free, or nothing if that is not known. A pass that needs more fails
+  // with kResourceExhausted before it takes any: the system promises memory that it does not have, and ends who uses
+  // it.
+  std::function<std::optional<int64_t>()> free_memory;
   // Requests the same bits whatever else shares the pass or step, and sampled log-probabilities bitwise equal to those
   // of forward(). This back end always does that.
   bool fixed_shape = false;

@@ -44,8 +44,8 @@ size_t TrainingPass::held() const {
 bool TrainingPass::has_room(const PassFloats& need) const {
   const auto missing = (static_cast<int64_t>(need.total()) - static_cast<int64_t>(held())) * int64_t{sizeof(float)};
   if (free_memory_ == nullptr || missing <= kAskedBytesMin) return true;
-  const int64_t free = free_memory_();
-  return free == 0 || missing <= free;
+  const std::optional<int64_t> free = free_memory_();
+  return !free || missing <= *free;
 }
 
 PassFloats TrainingPass::memory_of(const Pack& pack, bool backward, bool recompute) const {

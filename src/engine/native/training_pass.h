@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -23,7 +24,7 @@ namespace tuft::engine::native {
 class TrainingPass {
  public:
   // The options are those of NativeOptions.
-  TrainingPass(Model& model, int64_t activation_bytes_max, std::function<int64_t()> free_memory)
+  TrainingPass(Model& model, int64_t activation_bytes_max, std::function<std::optional<int64_t>()> free_memory)
       : model_(model),
         activation_bytes_max_(activation_bytes_max),
         free_memory_(std::move(free_memory)),
@@ -65,7 +66,7 @@ class TrainingPass {
 
   Model& model_;
   const int64_t activation_bytes_max_;
-  const std::function<int64_t()> free_memory_;  // may be empty
+  const std::function<std::optional<int64_t>()> free_memory_;  // may be empty
   bool kept_ = false;
   bool is_long_ = false;
   bool gives_back_ = false;
