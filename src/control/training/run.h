@@ -164,9 +164,8 @@ struct Run {
   // Incarnations of the worker: the one that holds the adapter, and the one in which it is being restored (0: none).
   uint64_t adapter_incarnation TUFT_GUARDED_BY(mutex) = 0;
   uint64_t restoring_incarnation TUFT_GUARDED_BY(mutex) = 0;
-  uint64_t drained_incarnation TUFT_GUARDED_BY(mutex) = 0;  // the life that ends, once a save for that was begun
-  Nanos drain_not_before TUFT_GUARDED_BY(mutex) = 0;        // of the next try to save
-  std::string moved_name TUFT_GUARDED_BY(mutex);            // of those saves; each replaces the one before
+  Nanos drain_not_before TUFT_GUARDED_BY(mutex) = 0;  // of the next try of the server to save it
+  std::string moved_name TUFT_GUARDED_BY(mutex);      // of those saves; each replaces the one before
   // Until then it is saved at the end of its step and goes to the worker `leaves_to`, though its own stays. 0: it
   // stays, too, at least until `leaves_not_before`.
   Nanos leaves_until TUFT_GUARDED_BY(mutex) = 0;

@@ -96,16 +96,17 @@ bool RunExecutor::can_start_locked(const Run& run) const {
   const RunOperation* front = run.running == nullptr ? run.log.front() : nullptr;
   if (front == nullptr) return false;
   if (run.closed || run.broken) return true;
-  // Its user may give up a run that cannot be restored for now.
-  const bool waits_for_restore = run.restoring_incarnation == 0 && clock_.monotonic() < run.restore_not_before;
-  if (front->type == OperationType::kUnloadModel && waits_for_restore) return true;
-  if (run.saves_next_locked(clock_.monotonic())) return false;
+  const Nanos now = clock_.monotonic();
+  // Its user may give up a run that cannot be restored for now, but not what waits before that: a short outage would
+  // lose it. What was cancelled needs no adapter.
+  const bool waits_for_restore = run.restoring_incarnation == 0 && now < run.restore_not_before;
+  const bool unloads = front->type == OperationType::kUnloadModel;
+  if (waits_for_restore && (unloads || futures_.has_ended(*front->future))) return true;
+  if (run.saves_next_locked(now)) return false;
   // A run that leaves its worker goes on to the end of its step, because no checkpoint holds a gradient.
-  const bool worker_ends = run.backend()->draining();
-  const bool in_time =
-      run.drained_incarnation != run.adapter_incarnation && clock_.monotonic() < run.backend()->gradients_until();
-  const bool ends_step = run.gradient_pending && (!worker_ends || in_time);
-  if ((worker_ends || run.leaves_until > 0) && !ends_step) return false;
+  const bool leaves = run.backend()->draining() || run.leaves_until > 0;
+  const bool ends_step = run.gradient_pending && !run.backend()->gives_up_gradients(now);
+  if (leaves && !ends_step) return false;
   return front->creates_run ? run.backend()->actor().ready() : run.backend()->holds(run.adapter_incarnation);
 }
 

@@ -13,9 +13,8 @@ namespace tuft::control {
 namespace {
 
 // Returns whether nothing of the run would be lost that its worker could still save.
-bool is_saved_locked(const Run& run) TUFT_REQUIRES(run.mutex) {
-  const bool gave_up_gradient = run.backend()->draining() && run.drained_incarnation == run.adapter_incarnation;
-  return !run.weights_changed && (!run.gradient_pending || gave_up_gradient);
+bool is_saved_locked(const Run& run, Nanos now) TUFT_REQUIRES(run.mutex) {
+  return !run.weights_changed && (!run.gradient_pending || run.backend()->gives_up_gradients(now));
 }
 
 // Frees the memory of the adapter that the run leaves behind.
@@ -51,7 +50,7 @@ void RunPlacement::go_on(const RunPtr& run) {
   {
     MutexLock lock(run->mutex);
     if (!worker_ends && run->leaves_until == 0) return;
-    if (!is_saved_locked(*run)) return;
+    if (!is_saved_locked(*run, clock_.monotonic())) return;
     if (!worker_ends) to = model.workers()[run->leaves_to];
   }
   move(run, worker_ends ? Reason::kDrained : Reason::kBalanced, to);
@@ -68,13 +67,13 @@ void RunPlacement::move(const RunPtr& run, Reason reason, ModelBackendPtr to) {
     MutexLock lock(run->mutex);
     if (run->closed || run->ending || run->hopes || run->running != nullptr || run->backend() != from) return;
     // What its worker still does for it comes first, if that worker is there.
-    const bool waits = run->restoring_incarnation > 0 || run->writes_behind || !is_saved_locked(*run);
+    const bool is_saved = is_saved_locked(*run, clock_.monotonic());
+    const bool waits = run->restoring_incarnation > 0 || run->writes_behind || !is_saved;
     if (reason == Reason::kLost ? from->actor().up() : waits) return;
     removes = run->created && from->actor().up() && from->actor().incarnation() == run->adapter_incarnation;
     run->place.move(*to);
     run->adapter_incarnation = 0;
     run->restoring_incarnation = 0;
-    run->drained_incarnation = 0;
     run->drain_not_before = 0;
     run->leaves_until = 0;
     run->unheld_since = 0;

@@ -204,7 +204,6 @@ bool RunResumption::take_over(const RunPtr& run, const ModelBackendPtr& worker, 
       run->from_store = false;
       run->unheld_since = 0;
       run->leaves_until = 0;
-      run->drained_incarnation = 0;
     }
   }
   const std::string label = worker->label();

@@ -42,7 +42,7 @@ void WorkerDrain::begin(const ModelBackendPtr& backend, uint64_t incarnation, Na
 }
 
 bool WorkerDrain::may_save_locked(const Run& run) const {
-  return !run.gradient_pending || (run.backend()->draining() && clock_.monotonic() >= run.backend()->gradients_until());
+  return !run.gradient_pending || run.backend()->gives_up_gradients(clock_.monotonic());
 }
 
 bool WorkerDrain::needs_save(Run& run) const {
@@ -52,7 +52,6 @@ bool WorkerDrain::needs_save(Run& run) const {
   if (!leaves && !run.saves_next_locked(now)) return false;
   if (!is_held_locked(run) || run.running != nullptr || !run.weights_changed) return false;
   if (!may_save_locked(run) || now < run.drain_not_before) return false;
-  if (leaves) run.drained_incarnation = run.adapter_incarnation;
   run.drain_not_before = now + kSaveRetryPause;
   return true;
 }

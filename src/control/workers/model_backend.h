@@ -139,7 +139,8 @@ class ModelBackend {
     draining_ = incarnation;
   }
   bool draining() const { return draining_ != 0 && draining_ == actor_.incarnation(); }
-  Nanos gradients_until() const { return gradients_until_; }
+  // Returns whether it ends so soon that what has a gradient is saved without it.
+  bool gives_up_gradients(Nanos now) const { return draining() && now >= gradients_until_; }
   // Returns whether new work can go there.
   bool serves() const { return actor_.ready() && !draining(); }
 

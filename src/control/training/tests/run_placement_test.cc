@@ -196,6 +196,42 @@ TEST_F(Placement, ASaveThatFailsLetsTheRunStay) {
   EXPECT_EQ(home(one).weights_of(one.str()) + home(two).weights_of(two.str()), 4);
 }
 
+TEST_F(Placement, ARunThatCouldNotLeaveEndsItsStepWhenItsWorkerEnds) {
+  boot(false);
+  worker(0).start();
+  const SessionId own = session(alice);
+  const RunId one = create_model(own, alice, 0);
+  const RunId two = create_model(own, alice, 1);
+  value<OptimStepResult>(alice, optim_step(one, alice, 1));
+  value<OptimStepResult>(alice, optim_step(two, alice, 1));
+  worker(0).fail_next("save_state", internal_error("the disk is full"));
+  worker(1).start();
+  let_last(RunPlacement::kSteady);
+  sweep_until([&] { return worker(1).adapters() == 1 && worker(0).adapters() == 1; });
+  const RunId stayed = worker(0).weights_of(one.str()) >= 0 ? one : two;
+  value<ProtobufResult>(alice, forward_backward(stayed, alice, 2));
+  worker(0).drain(20 * kSecond);
+  advance(kSecond);
+  const RequestId step = optim_step(stayed, alice, 3);
+  ASSERT_FALSE(pending(alice, step));
+  value<OptimStepResult>(alice, step);
+  sweep_until([&] { return worker(1).weights_of(stayed.str()) == 2; });
+  value<OptimStepResult>(alice, optim_step(stayed, alice, 4));
+}
+
+TEST_F(Placement, AGradientAloneDoesNotKeepARunAtAWorkerThatEnds) {
+  const RunId run = boot_with_run();
+  value<ProtobufResult>(alice, forward_backward(run, alice, 1));
+  FakeActor& from = home(run);
+  from.drain(20 * kSecond);
+  advance(kSecond);
+  EXPECT_EQ(from.adapters(), 1U) << "it may end its step";
+  advance(15 * kSecond);
+  EXPECT_EQ(other(from).adapters(), 1U);
+  EXPECT_EQ(failure(alice, optim_step(run, alice, 2)).reason, "weights_rolled_back");
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+}
+
 // The operations of a run may have waited for their turn for long when it moves.
 TEST_F(Placement, OldOperationsOfARunThatMovesAreNotGivenUp) {
   const RunId run = boot_with_run();
