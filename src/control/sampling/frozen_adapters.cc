@@ -298,6 +298,9 @@ void FrozenAdapters::on_loaded(const FrozenAdapterPtr& adapter, ModelBackend& wo
     FrozenAdapter::Copy& copy = adapter->copy(worker);
     copy.loading = false;
     copy.load_error.reset();
+    // What a worker has refused is loaded for the next sample, and not for each sweep.
+    const bool is_refused = !status.ok() && !actor::is_worker_lost(status.error());
+    if (is_refused && !adapter->is_loaded(worker)) copy.loaded_incarnation = 0;
     if (status.ok() && adapter->dropped_) {
       unwanted = copy.worker_id;
     } else if (status.ok()) {

@@ -4,8 +4,8 @@
 // weights of its own. Everybody who samples from one checkpoint shares one adapter. When a checkpoint is replaced or
 // deleted, the adapter keeps the old files. An adapter enters a worker in one of two ways: it is loaded from its
 // files in the background, or it is taken over from a PublishedVersion, which is in the worker before its files exist.
-// It is loaded again after a restart of the worker, and lost if its files do not exist then. The worker itself decides
-// which adapters it keeps in memory.
+// It is loaded again after a restart of the worker; if that fails, the next sample loads it. It is lost if its files do
+// not exist then. The worker itself decides which adapters it keeps in memory.
 //
 // Where a base model has several workers, each sample goes to one of them. A sampling session has a home, the worker
 // that had least to do when it began. Its samples keep together there, because its prompts often begin alike and the
@@ -74,7 +74,7 @@ class FrozenAdapter {
   // The adapter in one worker of the base model.
   struct Copy {
     std::string worker_id;            // its id in the worker; a new one for each load
-    uint64_t loaded_incarnation = 0;  // the incarnation of the worker that holds it; 0: none
+    uint64_t loaded_incarnation = 0;  // of the worker: of the life that holds it, or was the last to hold it; 0: none
     bool loading = false;
     std::optional<Error> load_error;
     uint64_t load_error_incarnation = 0;

@@ -302,6 +302,27 @@ TEST_F(Restart, SamplesThatRanAreDrawnAgain) {
   EXPECT_EQ(worker().samplers(), 1U);
 }
 
+// Else each sweep would ask for it, for all samplers while the bucket is away, or for ever.
+TEST_F(Restart, ASamplerThatCannotComeBackIsLoadedForItsNextSample) {
+  const RunId run = boot_with_run();
+  const auto sampler = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "", 0)).sampler;
+  settle();
+  const auto loads_of_next_life = [&](Error why) {
+    worker().die();
+    worker().clear_calls();
+    worker().fail_next("add_sampler", std::move(why));
+    worker().start();
+    for (int i = 0; i < 3; ++i) advance(kSecond);
+    return worker().calls_of("add_sampler").size();
+  };
+  EXPECT_EQ(loads_of_next_life(bucket_is_away()), 1U);
+  value<ProtobufResult>(alice, sample(sampler, alice));
+  EXPECT_EQ(loads_of_next_life(data_loss("torn")), 1U);
+  EXPECT_NE(failure(alice, sample(sampler, alice)).message.find("torn"), std::string::npos);
+  worker().restart();
+  value<ProtobufResult>(alice, sample(sampler, alice));
+}
+
 TEST_F(Restart, ASampleWhoseWorkerIsLostTwiceFails) {
   const RunId run = boot_with_run();
   const auto sampler = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "", 0)).sampler;
