@@ -1,4 +1,7 @@
 // Tests of runs and samplers whose worker ends.
+#include <string>
+#include <utility>
+
 #include "control/tests/plane.h"
 #include "control/workers/model_backend.h"
 
@@ -173,6 +176,23 @@ TEST_F(Restart, AModelThatCannotComeBackForNowCanBeUnloaded) {
   EXPECT_TRUE(worker().calls_of("remove_adapter").empty()) << "nothing is there";
   const RequestId unload = plane().unload_model(alice, run, no_trace)->request;
   EXPECT_FALSE(pending(alice, unload));
+}
+
+TEST_F(Restart, WhatWaitsComesBeforeTheUnloadingOfAModelThatCannotComeBackForNowUnlessItIsCancelled) {
+  const RunId run = boot_with_run();
+  worker().die();
+  worker().fail_next("create_adapter", Error{ErrorCode::kResourceExhausted, "full", "adapter_memory_bytes"});
+  worker().start();
+  const RequestId step = optim_step(run, alice, 1);
+  const RequestId unload = plane().unload_model(alice, run, no_trace)->request;
+  advance(kSecond);
+  EXPECT_TRUE(pending(alice, step));
+  EXPECT_TRUE(pending(alice, unload));
+  EXPECT_TRUE(plane().cancel_future(alice, step).ok());
+  advance(kSecond);
+  EXPECT_FALSE(pending(alice, unload));
+  EXPECT_EQ(value<UnloadModelResult>(alice, unload).run, run);
+  EXPECT_EQ(worker().calls_of("create_adapter").size(), 2U) << "it was not restored first";
 }
 
 TEST_F(Restart, AModelWhoseCheckpointCannotBeReachedComesBackLater) {

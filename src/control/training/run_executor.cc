@@ -116,14 +116,14 @@ void RunExecutor::pump(const RunPtr& run) {
   bool saves = false;
   {
     MutexLock lock(run->mutex);
-    if (run->running == nullptr && run->saves_next_locked(clock_.monotonic())) {
-      saves = true;
-    } else if (run->queued || !can_start_locked(*run)) {
-      return;
-    } else {
+    if (!run->queued && can_start_locked(*run)) {
       run->queued = true;
       cost = run->log.front()->cost;
       worker = run->backend();
+    } else if (run->running == nullptr && run->saves_next_locked(clock_.monotonic())) {
+      saves = true;
+    } else {
+      return;
     }
   }
   if (saves) return idle_(run);

@@ -9,7 +9,7 @@
 // Users take turns at a worker, which restores kRestoreSlots runs at a time. A restore that fails for now, because the
 // bucket of checkpoints is away, or the worker lacks memory or has too many calls, is begun again after kRestorePause,
 // and the operations of the run wait. So is one for which there is no room for pages, if the base model has other
-// workers.
+// workers. Meanwhile the run can be unloaded, once what waits before that is cancelled.
 //
 // A run whose restore point cannot be read never goes on from other weights by itself: its operations fail with
 // kDataLoss "model_lost" until its user loads a checkpoint or unloads it.

@@ -223,6 +223,22 @@ TEST_F(Replay, ARunWhoseSavesFailSlowlyTrainsMostOfTheTime) {
   EXPECT_EQ(worker().weights_of(run.str()), 10);
 }
 
+// What a long journal asks for cannot be saved before the run is restored.
+TEST_F(Replay, ARunWithALongJournalThatCannotComeBackForNowCanBeUnloaded) {
+  shorten_journals();
+  const RunId run = boot_with_run();
+  worker().before_next("save_state", [this] { worker().hold_answers(true); });
+  for (int i = 0; i < 6; ++i) step(run);
+  sweep_until([&] { return worker().held() == 1; });
+  worker().hold_answers(false);
+  worker().die();
+  worker().fail_next("create_adapter", Error{ErrorCode::kResourceExhausted, "full", "adapter_memory_bytes"});
+  worker().start();
+  clock().advance(2 * kSecond);  // the next try to save is due, that to restore is not
+  const RequestId unload = plane().unload_model(alice, run, no_trace)->request;
+  EXPECT_FALSE(pending(alice, unload));
+}
+
 TEST_F(ReplayElsewhere, TheRunsOfALostWorkerGoOnAtAnother) {
   const RunId run = boot_with_run();
   step(run);
