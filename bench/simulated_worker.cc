@@ -71,6 +71,7 @@ class SimulatedTraining final : public engine::TrainingEngine {
     const Lasting lasting(tokens_ * times_.train_token * 2 / 3);
     return inner_.backward(dloss_dlogprobs);
   }
+  void drop_pass() override { inner_.drop_pass(); }
   std::vector<Result<engine::OptimReport>> optim_steps(std::span<const engine::AdapterStep> steps) override {
     return inner_.optim_steps(steps);
   }

@@ -78,13 +78,15 @@ class TrainingEngine {
   virtual ~TrainingEngine() = default;
 
   // Writes one log-probability (natural logarithm) per target. With `keep` it retains what backward() needs, until
-  // backward(), the next forward(), or a change of one of the adapters. Returns kNotFound if an adapter is missing,
-  // kInvalidArgument for a malformed pack, kResourceExhausted if memory runs out.
+  // backward(), drop_pass(), the next forward(), or a change of one of the adapters. Returns kNotFound if an adapter is
+  // missing, kInvalidArgument for a malformed pack, kResourceExhausted if memory runs out.
   virtual Status forward(const Pack& pack, bool keep, std::span<float> logprobs) = 0;
   // Adds to the gradients of the adapters. `dloss_dlogprobs` has the derivative of the loss for every target. Returns
   // kFailedPrecondition if no pass is retained. After any other error the gradients of the adapters in the pack are
   // undefined until they are restored or cleared.
   virtual Status backward(std::span<const float> dloss_dlogprobs) = 0;
+  // Frees what forward() retained, if anything, for a pass that gets no backward(). Does not throw.
+  virtual void drop_pass() = 0;
 
   // Makes one step for each of several adapters, each at most once, in one pass over their parameters, and zeroes
   // their gradients. An adapter without an accumulated gradient does not change and counts no step, as in torch:

@@ -29,6 +29,7 @@ class TracedTraining final : public engine::TrainingEngine {
 
   Status forward(const engine::Pack& pack, bool keep, std::span<float> logprobs) override;
   Status backward(std::span<const float> dloss_dlogprobs) override;
+  void drop_pass() override { inner_.drop_pass(); }
   std::vector<Result<engine::OptimReport>> optim_steps(std::span<const engine::AdapterStep> steps) override {
     return inner_.optim_steps(steps);
   }

@@ -39,6 +39,8 @@ class Training final : public TrainingEngine {
     return status;
   }
 
+  void drop_pass() override { back_end_.pass().drop(); }
+
   std::vector<Result<OptimReport>> optim_steps(std::span<const AdapterStep> steps) override {
     std::vector<Result<OptimReport>> results;
     std::vector<StepOfAdapter<typename BackEnd::Adapter>> together;

@@ -163,6 +163,7 @@ class FakeEngine final : public Engine, public AdapterStore, public TrainingEngi
     kept_.reset();
     return {};
   }
+  void drop_pass() override { kept_.reset(); }
 
   std::vector<Result<OptimReport>> optim_steps(std::span<const AdapterStep> steps) override {
     if (before_steps) before_steps(steps);

@@ -47,6 +47,7 @@ class FakeTrainingEngine final : public Engine, public AdapterStore, public Trai
   int64_t bytes_of(const LoraSpec&, bool) const override { return 0; }
 
   Status forward(const Pack& pack, bool keep, std::span<float> logprobs) override {
+    keeps_pass = false;
     packs.push_back(pack);
     keeps.push_back(keep);
     if (static_cast<int>(packs.size()) == fail_forward) return internal_error("forward failed");
@@ -58,9 +59,11 @@ class FakeTrainingEngine final : public Engine, public AdapterStore, public Trai
       logprobs[i] = logprob(pack.tokens[static_cast<size_t>(target.row)], target.row - pack.segments[segment].begin,
                             target.token);
     }
+    keeps_pass = keep;
     return {};
   }
   Status backward(std::span<const float> dloss_dlogprobs) override {
+    keeps_pass = false;
     dloss.emplace_back(dloss_dlogprobs.begin(), dloss_dlogprobs.end());
     const Pack& pack = packs.back();
     size_t segment = 0;
@@ -72,6 +75,7 @@ class FakeTrainingEngine final : public Engine, public AdapterStore, public Trai
     if (refuses(pack, fail_backward_of)) return internal_error("backward failed");
     return {};
   }
+  void drop_pass() override { keeps_pass = false; }
 
   std::vector<Result<OptimReport>> optim_steps(std::span<const AdapterStep>) override { return {not_used()}; }
   Status clear_gradients(const AdapterId& id) override {
@@ -93,6 +97,7 @@ class FakeTrainingEngine final : public Engine, public AdapterStore, public Trai
 
   std::vector<Pack> packs;
   std::vector<bool> keeps;
+  bool keeps_pass = false;  // retained for backward()
   std::vector<std::vector<float>> dloss;
   std::map<std::string, double> gradient_sums;  // the sum that backward() has added, by adapter
   int fail_forward = 0;                         // number of the call that fails, from 1

@@ -25,18 +25,20 @@ std::vector<Work> work_of(const PassPlan& plan, std::span<const float> logprobs)
 
 }  // namespace
 
-void CustomLosses::evaluate(const PassPlan& plan, std::span<const float> logprobs) {
-  outcomes_.clear();
-  next_ = 0;
+std::vector<Result<loss_graph::Outcome>> evaluate_custom_losses(const PassPlan& plan, std::span<const float> logprobs,
+                                                                const TaskRunner& runner) {
   const std::vector<Work> work = work_of(plan, logprobs);
-  if (work.empty()) return;
-  outcomes_.assign(work.size(), loss_graph::Outcome());
+  std::vector<Result<loss_graph::Outcome>> outcomes(work.size(), loss_graph::Outcome());
   const auto run = [&](int number, int /*thread*/) {
     const Work& one = work[static_cast<size_t>(number)];
-    outcomes_[static_cast<size_t>(number)] = one.task->evaluate(one.datum, one.logprobs);
+    outcomes[static_cast<size_t>(number)] = one.task->evaluate(one.datum, one.logprobs);
   };
-  if (runner_ && work.size() > 1) return runner_(static_cast<int>(work.size()), run);
-  for (size_t i = 0; i < work.size(); ++i) run(static_cast<int>(i), 0);
+  if (runner && work.size() > 1) {
+    runner(static_cast<int>(work.size()), run);
+  } else {
+    for (size_t i = 0; i < work.size(); ++i) run(static_cast<int>(i), 0);
+  }
+  return outcomes;
 }
 
 }  // namespace tuft::engine

@@ -1,8 +1,6 @@
-// CustomLosses: evaluates the custom losses of a pass, datum by datum, on the threads of the engine. Confined to the
-// engine thread.
+// Evaluates the custom losses of a pass, datum by datum, on the threads of the engine.
 #pragma once
 
-#include <cstddef>
 #include <span>
 #include <vector>
 
@@ -12,19 +10,9 @@
 
 namespace tuft::engine {
 
-class CustomLosses {
- public:
-  explicit CustomLosses(TaskRunner runner) : runner_(std::move(runner)) {}
-
-  // Computes the losses of all datums of the pass that have a custom loss. The results do not depend on the threads.
-  void evaluate(const PassPlan& plan, std::span<const float> logprobs);
-  // Returns the results of evaluate(), in the order of the pass.
-  Result<loss_graph::Outcome> take_next() { return std::move(outcomes_[next_++]); }
-
- private:
-  const TaskRunner runner_;
-  std::vector<Result<loss_graph::Outcome>> outcomes_;
-  size_t next_ = 0;
-};
+// Returns the losses of all datums of the pass that have a custom loss, in the order of the pass. They do not depend on
+// the threads. To be called on the engine thread; without a `runner` it computes them.
+std::vector<Result<loss_graph::Outcome>> evaluate_custom_losses(const PassPlan& plan, std::span<const float> logprobs,
+                                                                const TaskRunner& runner);
 
 }  // namespace tuft::engine

@@ -20,7 +20,7 @@ class PackingScheduler final : public TrainScheduler {
         engine_(engine),
         options_(options),
         observer_(observer),
-        custom_losses_(std::move(runner)) {
+        runner_(std::move(runner)) {
     TUFT_CHECK(options.batch_tokens > 0, "TrainerOptions::batch_tokens must be positive");
   }
 
@@ -164,12 +164,14 @@ class PackingScheduler final : public TrainScheduler {
     apply_losses(plan, logprobs, dloss);
     return plan.backward ? engine_.backward(dloss) : Status();
   } catch (const std::bad_alloc&) {
+    engine_.drop_pass();  // the losses found no memory: nothing else frees what forward() retained before the next pass
     return Error{ErrorCode::kResourceExhausted, "not enough memory for a training pass: send fewer or shorter datums",
                  "memory"};
   }
 
   void apply_losses(const PassPlan& plan, std::span<const float> logprobs, std::span<float> dloss) {
-    custom_losses_.evaluate(plan, logprobs);
+    std::vector<Result<loss_graph::Outcome>> outcomes = evaluate_custom_losses(plan, logprobs, runner_);
+    auto outcome = outcomes.begin();
     size_t at = 0;
     for (const Slice& slice : plan.slices) {
       TrainTask& task = *slice.queued().task;
@@ -177,7 +179,7 @@ class PackingScheduler final : public TrainScheduler {
       for (size_t datum = slice.begin; datum < slice.end; ++datum) {
         const size_t count = task.targets_of(datum);
         if (task.has_custom_loss()) {
-          task.take(logprobs.subspan(at, count), custom_losses_.take_next(), dloss.subspan(at, count));
+          task.take(logprobs.subspan(at, count), std::move(*outcome++), dloss.subspan(at, count));
         } else {
           task.take(logprobs.subspan(at, count), dloss.subspan(at, count));
         }
@@ -257,7 +259,7 @@ class PackingScheduler final : public TrainScheduler {
   TrainingEngine& engine_;
   const TrainerOptions options_;
   PassObserver* const observer_;
-  CustomLosses custom_losses_;
+  const TaskRunner runner_;
   AdapterQueues queues_;
   AdapterDebts debts_;              // has room for those of all queues
   std::vector<Finished> finished_;  // has room for all requests

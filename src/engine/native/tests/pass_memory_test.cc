@@ -90,6 +90,9 @@ TEST_F(PassMemory, LongPassTakesWhatWasComputedAndGivesItBack) {
   EXPECT_GT(pass.held(), 0U);
   backward(pass);
   EXPECT_EQ(pass.held(), 0U);
+  forward(pass, both, {a, a}, true);
+  pass.drop();
+  EXPECT_EQ(pass.held(), 0U) << "without its backward pass";
   forward(pass, both, {a, a}, false);
   EXPECT_EQ(pass.held(), 0U);
 }

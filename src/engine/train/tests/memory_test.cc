@@ -54,6 +54,7 @@ class TrainScene {
     for (int i = 0; i < 1000 && !scheduler_->idle(); ++i) scheduler_->step();
   }
   TrainScheduler& scheduler() { return *scheduler_; }
+  bool keeps_pass() const { return engine_.keeps_pass; }
   // Expects one answer for each job, and the gradient of exactly those that succeeded. Returns how many failed.
   int check() {
     EXPECT_TRUE(scheduler_->idle());
@@ -118,6 +119,7 @@ TEST(TrainSchedulerMemory, AStepThatCannotBePlannedFailsOneRequestAtMost) {
         FailingAllocations::start(allocation, which);
         scene.scheduler().step();
         failed = FailingAllocations::stop();
+        EXPECT_FALSE(scene.keeps_pass()) << "a pass without its backward() holds its memory";
         scene.run();
         const int lost = scene.check();
         EXPECT_LE(lost, 1);
