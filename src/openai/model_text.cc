@@ -121,9 +121,11 @@ Error ModelText::not_encoded(Error error) const {
   return too_long("more than " + std::to_string(tokens_max_) + " tokens");
 }
 
-Result<tokenizer::Encoding> ModelText::start_encoding(std::string_view text, Endpoint endpoint) const {
-  auto encoding = tokenizer_->start(
-      text, {.add_special_tokens = endpoint == Endpoint::kCompletions, .tokens_max = static_cast<size_t>(tokens_max_)});
+Result<tokenizer::Encoding> ModelText::start_encoding(std::string_view text, Endpoint endpoint,
+                                                      std::function<Status(size_t bytes)> charge) const {
+  auto encoding = tokenizer_->start(text, {.add_special_tokens = endpoint == Endpoint::kCompletions,
+                                           .tokens_max = static_cast<size_t>(tokens_max_),
+                                           .charge = std::move(charge)});
   if (!encoding.ok()) return not_encoded(std::move(encoding).error());
   return encoding;
 }

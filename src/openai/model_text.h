@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -33,8 +34,10 @@ class ModelText {
   Status fits(std::string_view text) const;
   // Begins to encode a prompt of completions, with the special tokens that the tokenizer adds to every text, such as
   // beginning-of-text; or a rendered conversation, which has them. A text with more tokens than max_model_len is
-  // refused when these have been made. All these refusals have the reason "prompt_too_long".
-  Result<tokenizer::Encoding> start_encoding(std::string_view text, Endpoint endpoint) const;
+  // refused when these have been made. All these refusals have the reason "prompt_too_long". `charge` is that of
+  // tokenizer::EncodeOptions.
+  Result<tokenizer::Encoding> start_encoding(std::string_view text, Endpoint endpoint,
+                                             std::function<Status(size_t bytes)> charge) const;
   // Calls Encoding::advance().
   Result<bool> advance(tokenizer::Encoding& encoding, size_t steps) const;
 

@@ -193,15 +193,30 @@ Status Service::encode(Task& task) const {
   return {};
 }
 
-// What encoding takes is charged before.
+// What encoding takes is charged before: for the text, and for what a normalizer adds to it. For that an eighth of the
+// text more is charged each time if there is room, because each hold costs something itself.
 Status Service::start_encoding(Task& task, std::string_view text) const {
-  auto memory = generation_.hold_memory(task.user, static_cast<int64_t>(text.size()) * tokenizer::kEncodeBytes);
-  if (!memory.ok()) {
-    task.param.clear();
-    return std::move(memory).error();
-  }
-  task.encoding_memory = std::move(*memory);
-  TUFT_ASSIGN(task.encoding, task.text->start_encoding(text, task.endpoint));
+  const auto hold = [&](size_t bytes) {
+    return generation_.hold_memory(task.user, static_cast<int64_t>(bytes) * tokenizer::kEncodeBytes);
+  };
+  const auto hold_or_refuse = [&](size_t bytes) {
+    auto memory = hold(bytes);
+    if (!memory.ok()) task.param.clear();
+    return memory;
+  };
+  const auto charge = [&, spare = text.size() / 8, left = size_t{0}](size_t added) mutable -> Status {
+    const size_t missing = added - std::min(added, left);
+    left -= added - missing;
+    if (missing == 0) return {};
+    auto memory = hold(missing + spare);
+    if (memory.ok()) left = spare;
+    if (!memory.ok()) memory = hold_or_refuse(missing);
+    if (!memory.ok()) return std::move(memory).error();
+    task.encoding_memory.join(std::move(*memory));
+    return {};
+  };
+  TUFT_ASSIGN(task.encoding_memory, hold_or_refuse(text.size()));
+  TUFT_ASSIGN(task.encoding, task.text->start_encoding(text, task.endpoint, charge));
   return {};
 }
 

@@ -144,8 +144,9 @@ Status Tokenizer::encode_piece(std::string_view text, bool at_start, Encoding& o
   });
 }
 
-Status Tokenizer::encode_text(std::string_view text, bool at_start, Encoding& out) const {
+Status Tokenizer::encode_text(std::string_view text, bool at_start, const EncodeOptions& options, Encoding& out) const {
   TUFT_ASSIGN(const std::string normalized, normalizer_.apply(text));
+  if (options.charge && normalized.size() > text.size()) TUFT_TRY(options.charge(normalized.size() - text.size()));
   return normalized_tokens_.cut(normalized, [&](const Piece& piece) {
     if (!piece.token) {
       const std::string_view rest = std::string_view(normalized).substr(piece.begin, piece.end - piece.begin);
@@ -161,7 +162,9 @@ Result<Encoding> Tokenizer::start(std::string_view text, const EncodeOptions& op
   Encoding out(model_, options.tokens_max);
   if (options.add_special_tokens) out.others_ = prefix_;
   TUFT_TRY(raw_tokens_.cut(text, [&](const Piece& piece) {
-    if (!piece.token) return encode_text(text.substr(piece.begin, piece.end - piece.begin), piece.begin == 0, out);
+    if (!piece.token) {
+      return encode_text(text.substr(piece.begin, piece.end - piece.begin), piece.begin == 0, options, out);
+    }
     out.others_.push_back(*piece.token);
     return out.check();
   }));

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <span>
@@ -28,7 +29,7 @@ namespace tuft::tokenizer {
 inline constexpr std::string_view kTooManyTokens = "too_many_tokens";
 
 // The most memory that encode() takes for each byte of a text: some 50 for the copies, symbols and merges of a word, or
-// less for those and the tokens. What a normalizer adds to the text counts like the text.
+// less for those and the tokens. What a normalizer adds to the text (EncodeOptions::charge) counts like the text.
 inline constexpr int64_t kEncodeBytes = 64;
 
 // The length from which on a word is left to Encoding::advance().
@@ -39,6 +40,9 @@ struct EncodeOptions {
   bool add_special_tokens = true;
   // A text with more tokens is refused once the word has been encoded that exceeds it.
   size_t tokens_max = std::numeric_limits<size_t>::max();
+  // If set, called with the number of bytes by which a normalizer has made the text longer (NFKC: up to ten times as
+  // many as it had), before these are encoded. Its error ends the encoding and is returned.
+  std::function<Status(size_t bytes)> charge = {};
 };
 
 class Tokenizer;
@@ -83,7 +87,7 @@ class Tokenizer {
 
   // Takes O(n log n) time in the length of the longest word or, if a normalizer puts them in order, the most combining
   // marks in a row. Returns kInvalidArgument if `text` is not UTF-8, and with kTooManyTokens. Takes up to kEncodeBytes
-  // of memory for each byte of `text`.
+  // of memory for each byte of `text` and of what a normalizer adds to it.
   Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options = {}) const;
   // Begins to do the same in turns: divides the text into words, in time in proportion to its length, and encodes those
   // that are not long.
@@ -100,7 +104,7 @@ class Tokenizer {
   Tokenizer() = default;
 
   Status read_template(const Json& processor, std::string_view origin);
-  Status encode_text(std::string_view text, bool at_start, Encoding& out) const;
+  Status encode_text(std::string_view text, bool at_start, const EncodeOptions& options, Encoding& out) const;
   Status encode_piece(std::string_view text, bool at_start, Encoding& out) const;
 
   Normalizer normalizer_;

@@ -22,7 +22,8 @@ class ByteModel {
 
   explicit ByteModel(const std::string& chat_template =
                          "{% for m in messages %}<|im_start|>{{ m.role }}:{{ m.content }}<|im_end|>{% endfor %}"
-                         "{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}") {
+                         "{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}",
+                     const Json& normalizer = nullptr) {
     Json vocabulary = Json::object();
     for (int byte = 0; byte < 256; ++byte) vocabulary[tokenizer::byte_to_utf8(static_cast<uint8_t>(byte))] = byte;
     vocabulary[std::string(kLongTokenBytes, '~')] = kLongToken;
@@ -38,6 +39,7 @@ class ByteModel {
     }
     const Json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
     write("tokenizer.json", {{"added_tokens", added},
+                             {"normalizer", normalizer},
                              {"pre_tokenizer", byte_level},
                              {"decoder", byte_level},
                              {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", Json::array()}}}});

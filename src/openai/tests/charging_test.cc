@@ -70,6 +70,22 @@ TEST_F(Charging, EncodingIsChargedBeforeItBegins) {
   EXPECT_EQ(generation.memory->total(), 0);
 }
 
+TEST_F(Charging, WhatANormalizerAddsIsChargedToo) {
+  const ByteModel expanding("", Json::object({{"type", "NFKC"}}));
+  generation.model_config = expanding.config();
+  generation.model_config.max_model_len = 1 << 20;
+  generation.memory_max = 1'000'000;
+  generation.refusal = unavailable("the prompt was encoded", "encoded");
+  std::string prompt;
+  for (int i = 0; i < 1'000; ++i) prompt += "\ufdfa";  // 3 bytes, of which NFKC makes 33
+  Call call(service, Endpoint::kCompletions, completion({{"prompt", prompt}}));
+  const Reply reply = call.reply();
+  EXPECT_EQ(reply.status, 429);
+  EXPECT_NE(reply.body.find("limits.queued_bytes_per_user_max"), std::string::npos) << reply.body;
+  only.work->stop();
+  EXPECT_EQ(generation.memory->total(), 0);
+}
+
 TEST_F(Charging, TokensOfPromptsAreChargedUntilTheAnswerIsRead) {
   generation.model_config.max_model_len = 4096;
   Call call(service, Endpoint::kCompletions, completion({{"prompt", std::string(4'000, 'a')}}));

@@ -148,6 +148,24 @@ TEST(Tokenizer, ManyMarksThenInOrderSoon) {
   EXPECT_TRUE(normalized("NFD", "a" + many("\u0301") + many("\u0316")) == "a" + many("\u0316") + many("\u0301"));
 }
 
+TEST(Tokenizer, WhatANormalizerAddsIsChargedBeforeItIsEncoded) {
+  const auto tokenizer = Tokenizer::parse(tokenizer_json(kModel, R"(,"normalizer":{"type":"NFKD"})"), "test");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  size_t added = 0;
+  const auto charge = [&](size_t bytes) -> Status {
+    added += bytes;
+    return {};
+  };
+  EXPECT_EQ(*tokenizer->encode("ab", {.charge = charge}), (std::vector<int32_t>{2}));
+  EXPECT_EQ(added, 0U);
+  EXPECT_EQ(*tokenizer->encode("ab\ufdfa\ufdfa", {.charge = charge}), (std::vector<int32_t>{2, 3, 3, 3, 3, 3, 3}));
+  EXPECT_EQ(added, 2U * (33 - 3));
+  const auto refuse = [](size_t) -> Status { return internal_error("no more"); };
+  const auto refused = tokenizer->encode("\ufdfa", {.charge = refuse});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message, "no more");
+}
+
 TEST(Tokenizer, UnsupportedKindIsNamed) {
   EXPECT_EQ(error_of(tokenizer_json(R"({"type":"WordPiece","vocab":{}})")),
             "here/tokenizer.json: model type 'WordPiece' is not read; BPE is");
