@@ -15,7 +15,11 @@ struct Device {
 };
 
 // From NVIDIA's data sheets. The first match counts.
-constexpr std::array<Device, 11> kDevices = {{
+constexpr std::array<Device, 15> kDevices = {{
+    {"B200", "", 75e12, 2250e12},
+    {"GB200", "", 80e12, 2500e12},
+    {"B300", "", 75e12, 2250e12},
+    {"GB300", "", 80e12, 2500e12},
     {"H100", "PCIe", 51.2e12, 756e12},
     {"H100", "NVL", 60e12, 835e12},
     {"H100", "HBM3", 66.9e12, 989.4e12},
