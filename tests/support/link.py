@@ -12,10 +12,13 @@ class Link:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.ends, self.lock = [], threading.Lock()
+        self.then = "forward"
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def cut(self):
-        """Breaks the connections that are open. New ones are made as before."""
+    def cut(self, then="forward"):
+        """Breaks the connections that are open. New ones are made as before; `then`: or closed at once ("refuse"), or
+        nothing is said on them ("hang")."""
+        self.then = then
         with self.lock:
             ends, self.ends = self.ends, []
         for end in ends:
@@ -30,6 +33,13 @@ class Link:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self.listener.accept()
+                if self.then == "refuse":
+                    near.close()
+                    continue
+                if self.then == "hang":
+                    with self.lock:
+                        self.ends.append(near)
+                    continue
                 try:
                     far = socket.create_connection(("127.0.0.1", self.target), timeout=10)
                 except OSError:

@@ -6,17 +6,17 @@ import pytest
 from joining import Trainer, Worker, await_states, certificates, joined_server  # noqa: F401
 from link import Link
 from raw_client import RawClient, long_pass
-from tuft_server import ALICE, MODEL
+from tuft_server import ALICE, MODEL, wait_until
 
 
 class Cluster:
     """A server with a joined worker, which reaches it over a link."""
 
-    def __init__(self, folder, certificates):
+    def __init__(self, folder, certificates, arguments=()):
         self.server, port, model = joined_server(folder, certificates)
         self.server.start()
         self.link = Link(port)
-        self.worker = Worker(self.link.port, certificates, model)
+        self.worker = Worker(self.link.port, certificates, model, arguments=arguments)
         await_states(self.server, "ready")
         # The next server has the address of this one.
         self.server.arguments[3] = self.server.url.rsplit(":", 1)[1]
@@ -80,6 +80,44 @@ def test_a_drain_goes_on_after_the_link_broke(cluster):
     assert trainer.send("optim_step", adam_params={"learning_rate": 1e-3}, type="optim_step")["metrics"]["optimizer_step"] == 2
     assert cluster.worker.process.wait(timeout=30) == 0
     assert "worker.drained" in cluster.server.log and "model.restored" not in cluster.server.log, cluster.server.log
+
+
+def test_a_drain_begins_while_the_link_is_broken(cluster):
+    trainer = Trainer(cluster.server)
+    assert trainer.step() == 1
+    cluster.link.cut(then="refuse")
+    cluster.worker.says("joins again")
+    cluster.worker.signal(signal.SIGTERM)
+    tried = cluster.worker.log.count("trying again")
+    wait_until(lambda: cluster.worker.log.count("trying again") >= tried + 2, 30, "the worker goes on trying")
+    cluster.link.cut()
+    assert cluster.worker.process.wait(timeout=30) == 0
+    assert "worker.drained" in cluster.server.log and "model.restored" not in cluster.server.log, cluster.server.log
+
+
+def test_a_server_that_has_ended_is_not_waited_for(cluster):
+    """Perhaps it is stopped together with its workers."""
+    trainer = Trainer(cluster.server)
+    assert trainer.step() == 1
+    cluster.server.stop()
+    cluster.worker.says("joins again")
+    cluster.worker.signal(signal.SIGTERM)
+    assert cluster.worker.process.wait(timeout=10) == 0
+    cluster.worker.says("worker.stopping")
+
+
+def test_a_worker_ends_in_order_when_its_drain_is_over_while_it_joins(tmp_path, certificates):
+    cluster = Cluster(tmp_path, certificates, arguments=("--drain-seconds", "8"))
+    try:
+        trainer = Trainer(cluster.server)
+        trainer.loss()  # leaves a gradient, and a drain waits for the end of the step
+        cluster.worker.signal(signal.SIGTERM)
+        await_states(cluster.server, "draining")
+        cluster.link.cut(then="hang")
+        assert cluster.worker.process.wait(timeout=30) == 0
+        cluster.worker.says("worker.stopping")
+    finally:
+        cluster.end()
 
 
 def test_a_pass_goes_on_while_the_link_is_broken(cluster):

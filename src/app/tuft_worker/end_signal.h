@@ -1,4 +1,4 @@
-// EndSignal: waits for SIGTERM or SIGINT, and limits how long the process may take to end afterwards.
+// EndSignal: waits for SIGTERM or SIGINT, and limits how long the process goes on and ends afterwards.
 #pragma once
 
 #include <atomic>
@@ -12,25 +12,33 @@ namespace tuft::app {
 // Construct it before any thread starts: it blocks the signals in all threads that start later.
 class EndSignal {
  public:
-  // After a signal the process ends with exit code 0 after `grace` at the latest.
-  explicit EndSignal(Nanos grace);
+  // After a signal the process may go on for `drain`. It ends with exit code 0 `grace` after that at the latest.
+  EndSignal(Nanos drain, Nanos grace);
   ~EndSignal();
   EndSignal(const EndSignal&) = delete;
   EndSignal& operator=(const EndSignal&) = delete;
 
   // Waits for a signal, until `descriptor` is readable, and no longer than `limit`. -1 and 0: not for these.
   void wait(int descriptor = -1, Nanos limit = 0) const;
-  bool come() const { return come_; }
-  // Returns a descriptor that is readable once a signal has come; nobody may read it.
-  int descriptor() const { return come_fd_; }
+  bool come() const { return drained_at_ != 0; }
+  // Returns what is left of `drain`; all of it before a signal.
+  Nanos rest() const;
+  // Return descriptors that are readable once a signal has come, and once nothing of `drain` is left; nobody may read
+  // them.
+  int come_fd() const { return come_fd_; }
+  int drained_fd() const { return drained_fd_; }
 
  private:
   void listen(Nanos grace);
+  // Returns false if this object ends before.
+  bool wait_until(Nanos at) TUFT_EXCLUDES(mutex_);
 
-  mutable Mutex mutex_;
+  const Nanos drain_;
+  Mutex mutex_;
   CondVar changed_;
-  int come_fd_ = -1;  // readable once a signal has come
-  std::atomic<bool> come_ = false;
+  int come_fd_ = -1;
+  int drained_fd_ = -1;
+  std::atomic<Nanos> drained_at_ = 0;  // by Clock::monotonic(); 0: no signal has come
   bool over_ TUFT_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -74,7 +74,7 @@ class JoiningWorker {
   JoiningWorker(const WorkerFlags& flags, const std::vector<std::string>& arguments, const EndSignal& end)
       : own_(flags), arguments_(arguments), end_(end) {}
 
-  // Returns when a signal has come, and what this worker holds is saved, or its time is over.
+  // Returns when a signal has come, and what this worker holds is saved, cannot be saved, or its time is over.
   Status run() {
     TUFT_ASSIGN(const std::vector<Server> servers, make_servers());
     TUFT_ASSIGN(worker::v1::JoinRequest request, make_request(own_));
@@ -91,8 +91,9 @@ class JoiningWorker {
         next = servers.size() - 1;  // from the first again
         continue;
       }
-      if (is_over()) break;
-      if (served.error().reason != "join_failed") return served;
+      const bool is_refused = served.error().reason != "join_failed";
+      if (is_over() || (end_.come() && is_refused)) break;
+      if (is_refused) return served;
       if (++failures % servers.size() != 0) continue;
       telemetry::log_warning("worker.join_waits", served.error().message + "; trying again",
                              {{"tuft.base_model", own_.model_name}, {"tuft.seconds", to_seconds(delay)}});
@@ -112,12 +113,15 @@ class JoiningWorker {
     std::unique_ptr<join::Dialer> dialer;
   };
 
+  static bool is_cut(join::End end) { return end == join::End::kBroken || end == join::End::kSilent; }
   static Nanos now() { return system_clock().monotonic(); }
   int64_t adapters() const { return served_ ? static_cast<int64_t>(served_->adapters()) : 0; }
-  bool is_over() const { return end_.come() && now() >= drain_until_; }
+  // A server that has ended in order is perhaps stopped together with its workers, and none of them waits for it.
+  bool waits_for_server() const { return was_cut_ && adapters() > 0; }
+  bool is_over() const { return end_.come() && (!waits_for_server() || end_.rest() == 0); }
   void wait(Nanos delay) const {
     if (!end_.come()) return end_.wait(-1, delay);
-    std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(delay, drain_until_ - now())));
+    std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(delay, end_.rest())));
   }
 
   Result<std::vector<Server>> make_servers() const {
@@ -135,7 +139,8 @@ class JoiningWorker {
 
   // The connection ends when it returns. "join_failed": it may succeed later.
   Status join_and_serve(const Server& server, const worker::v1::JoinRequest& request) {
-    TUFT_ASSIGN(join::Joined joined, server.dialer->join(request, end_.come() ? -1 : end_.descriptor()));
+    const int end_fd = waits_for_server() ? end_.drained_fd() : end_.come_fd();
+    TUFT_ASSIGN(join::Joined joined, server.dialer->join(request, end_fd));
     TUFT_TRY(check_epoch(joined.response.epoch()));
     return serve(joined, server.address);
   }
@@ -163,24 +168,17 @@ class JoiningWorker {
     if (is_over()) return {};
     if (!served_) TUFT_TRY(load(flags, settings));
     const join::Connection& connection = *joined.connection;
-    if (is_over() || connection.end() != join::End::kOpen) return {};
+    if (is_over()) return {};
+    was_cut_ = is_cut(connection.end());
+    if (connection.end() != join::End::kOpen) return {};
     served_->connect(joined.connection->take_descriptor());
     end_.wait(connection.ended_fd());
-    if (end_.come() && is_drained(connection)) return {};
-    keep(joined.response.keep_milliseconds() * kMillisecond, connection.end());
-    return {};
-  }
-
-  // Serves until the server lets this worker go, or its time is over. Returns false if the connection broke before and
-  // there is something left to save: then it goes on when this worker has joined again.
-  bool is_drained(const join::Connection& connection) {
-    if (drain_until_ == 0) drain_until_ = now() + own_.join.drain_seconds * kSecond;
-    served_->drain(connection.ended_fd(), std::max<Nanos>(0, drain_until_ - now()));
+    // Until the server lets this worker go. A drain whose connection breaks goes on after the next join.
+    if (end_.come()) served_->drain(connection.ended_fd(), end_.rest());
     const join::End end = connection.end();
-    const bool is_cut = end == join::End::kBroken || end == join::End::kSilent;
-    if (is_cut && adapters() > 0) return false;
-    drain_until_ = 0;
-    return true;
+    was_cut_ = is_cut(end);
+    if (!is_over()) keep(joined.response.keep_milliseconds() * kMillisecond, end);
+    return {};
   }
 
   Result<WorkerFlags> flags_of(const worker::v1::JoinResponse& response) const {
@@ -213,7 +211,6 @@ class JoiningWorker {
   void give_up() {
     const int64_t lost = adapters();
     served_.reset();
-    drain_until_ = 0;
     if (lost == 0) return;
     telemetry::log_warning("worker.gave_up", "this worker gives up its adapters: its server may have moved their runs",
                            {{"tuft.base_model", own_.model_name}, {"tuft.adapters", lost}});
@@ -256,14 +253,14 @@ class JoiningWorker {
   std::unique_ptr<ServedModel> served_;  // null: the weights are not in memory
   ServerSettings settings_;              // with which they were read
   Nanos keep_until_ = 0;
-  Nanos drain_until_ = 0;      // 0: it was not told to end, or holds nothing that is still to be saved
+  bool was_cut_ = false;       // how the last connection ended: it broke, so the server may be there
   uint64_t newest_epoch_ = 0;  // of the servers that it has joined; 0: none had one
 };
 
 }  // namespace
 
 int serve_joined(const WorkerFlags& flags, const std::vector<std::string>& arguments) {
-  EndSignal end(flags.join.drain_seconds * kSecond + kEndGrace);
+  EndSignal end(flags.join.drain_seconds * kSecond, kEndGrace);
   Status status = tie_to_parent(flags.parent_pid);
   if (status.ok()) status = start_logging(flags);
   if (!status.ok()) {

@@ -8,10 +8,11 @@
 
 namespace tuft::app {
 
-// Joins, reads the weights and serves. When the connection ends, it joins again: its adapters are given up then, and
-// the server loads them anew, here or in another worker. Returns after SIGTERM or SIGINT with 0, and with 1 if the
-// server refuses the worker for good, or the model cannot be served; the log then says why. `arguments` is its command
-// line.
+// Joins, reads the weights and serves. When the connection ends, it joins again, and keeps its adapters for as long as
+// the server has said. After SIGTERM or SIGINT it returns 0: once the server has saved what it holds, or at once if it
+// holds nothing, or if its connection was closed in order; if the connection broke, it joins again for that. It waits
+// for --drain-seconds at most. Returns 1 if the server refuses the worker for good, or the model cannot be served; the
+// log then says why. `arguments` is its command line.
 int serve_joined(const WorkerFlags& flags, const std::vector<std::string>& arguments);
 
 }  // namespace tuft::app

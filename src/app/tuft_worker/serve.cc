@@ -32,7 +32,7 @@ Status set_bucket(WorkerFlags& flags, const std::string& json) {
 
 int serve(const WorkerFlags& given) {
   WorkerFlags flags = given;
-  EndSignal end(kEndGrace);
+  EndSignal end(0, kEndGrace);
   Status status = tie_to_parent(flags.parent_pid);
   if (status.ok()) status = start_logging(flags);
   if (status.ok()) {

@@ -7,7 +7,7 @@
 
 namespace tuft::app {
 
-inline constexpr Nanos kEndGrace = 1500 * kMillisecond;  // from the signal to the end of the process
+inline constexpr Nanos kEndGrace = 1500 * kMillisecond;  // from the signal or the drain to the end of the process
 inline constexpr Nanos kTelemetryGrace = 800 * kMillisecond;
 
 // Ends this process with SIGTERM when the process `parent_pid` ends, which must be its parent; 0: no such process.
