@@ -1,5 +1,5 @@
 // The API keys: authorized_users of the configuration, and authorized_users_file, which is read again while the server
-// runs. Reads the disk. For the main thread only.
+// runs. Reads the disk. Confined to one thread at a time.
 //
 // The file may be written in place, so a half-written file must be ignored: a change is accepted when two consecutive
 // looks find the same file, and only if the file ends with a newline and did not change while it was read. A file that

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <signal.h>
 #include <utility>
 
 #include "actor/worker_source.h"
 #include "app/tuft/signals.h"
 #include "app/tuft/state_store.h"
+#include "app/tuft/sweeper.h"
 #include "telemetry/log.h"
 
 namespace tuft::app {
@@ -98,20 +100,19 @@ Status Standby::start(const std::string& leader) {
 }
 
 bool Standby::wait() {
+  // Asking for the lease takes as long as the store does; a key that was removed is refused meanwhile.
+  std::optional<Sweeper> keys;
+  const auto look_at_keys = [&] { keys.emplace([this] { reload_changed_keys(); }, kLookAtKeys); };
+  look_at_keys();
   Nanos pause = kLookForLease;
-  Nanos look_at_keys = system_clock().monotonic() + kLookAtKeys;
   bool could_ask = true;
   while (true) {
     const int signal = next_signal(pause);
     if (signal == SIGINT || signal == SIGTERM) return false;
-    if (signal == SIGHUP) reload();
-    if (const Nanos now = system_clock().monotonic(); now >= look_at_keys) {
-      look_at_keys = now + kLookAtKeys;
-      if (const KeyFile::Look found = key_file_.look(); found == KeyFile::Look::kChanged) {
-        reload_keys();
-      } else if (found == KeyFile::Look::kGone) {
-        set_keys(config_.authorized_users);  // those of the file are revoked
-      }
+    if (signal == SIGHUP) {
+      keys.reset();  // one thread at a time has the file
+      reload();
+      look_at_keys();
     }
     const Result<store::Lease::Standing> standing = leadership_.campaign();
     if (could_ask != standing.ok()) {
@@ -201,6 +202,12 @@ void Standby::reload() {
   if (const Status status = server_->reload_tls(); !status.ok()) {
     telemetry::log_error("tls.reload_failed", status.error().message + "; the former certificate stays in use");
   }
+}
+
+void Standby::reload_changed_keys() {
+  const KeyFile::Look found = key_file_.look();
+  if (found == KeyFile::Look::kChanged) reload_keys();
+  if (found == KeyFile::Look::kGone) set_keys(config_.authorized_users);  // those of the file are revoked
 }
 
 void Standby::reload_keys() {

@@ -51,6 +51,7 @@ class Standby {
   bool make_room() TUFT_EXCLUDES(mutex_);
   bool pause(Nanos time) TUFT_EXCLUDES(mutex_);
   void reload();
+  void reload_changed_keys();
   void reload_keys();
   void set_keys(std::map<std::string, std::string> keys) TUFT_EXCLUDES(mutex_);
   void adopt(const std::shared_ptr<control::ControlPlane>& view, Nanos read_at) TUFT_EXCLUDES(mutex_, facts_mutex_);
@@ -58,7 +59,7 @@ class Standby {
 
   const config::ServerConfig config_;  // with one worker for each base model
   store::Leadership& leadership_;
-  KeyFile key_file_;
+  KeyFile key_file_;  // in wait() its own thread has it, except at SIGHUP
   AddressFile address_file_;
   // One for each place of a worker. They are never started.
   std::vector<std::unique_ptr<actor::SupervisedActor>> actors_;

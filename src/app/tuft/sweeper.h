@@ -1,4 +1,4 @@
-// The thread that does the time-driven work of the control plane.
+// The thread that does the time-driven work: of the control plane, or of a server that stands by.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 namespace tuft::app {
 
 // Calls `sweep` on its own thread, first at once and then `interval` after each return, until it is destroyed; the
-// destructor waits for a call that runs. For ControlPlane::sweep().
+// destructor waits for a call that runs. For ControlPlane::sweep(), and for the keys of a server that stands by.
 class Sweeper {
  public:
   explicit Sweeper(std::function<void()> sweep, Nanos interval = 250 * kMillisecond);

@@ -13,7 +13,9 @@
 #include "app/tuft/kept_views.h"
 #include "app/tuft/key_file.h"
 #include "app/tuft/runtime_directory.h"
+#include "app/tuft/standby.h"
 #include "app/tuft/sweeper.h"
+#include "app/tuft/terminal/http_client.h"
 #include "app/tuft/worker_command.h"
 #include "base/file.h"
 #include "base/host.h"
@@ -21,6 +23,7 @@
 #include "config/key_hash.h"
 #include "control/control_plane.h"
 #include "control/persistence/persistence.h"
+#include "store/leadership.h"
 #include "store/memory_store.h"
 
 namespace tuft::app {
@@ -234,6 +237,48 @@ TEST_F(KeyFiles, BriefAbsenceIsIgnored) {
   write("tml-another: carol\n");
   EXPECT_EQ(file_.look(), Look::kSame);
   EXPECT_EQ(file_.look(), Look::kChanged);
+}
+
+// Its store says nothing until `answers` is ready, and then that this server leads.
+class SilentLease final : public store::Lease {
+ public:
+  explicit SilentLease(std::future<void> answers) : answers_(std::move(answers)) {}
+  Result<Standing> take(Nanos, const std::string&) override {
+    answers_.wait();
+    return Standing{.leads = true, .epoch = 1, .leader = {}};
+  }
+  Result<Renewal> renew(Nanos, const std::string&) override { return Renewal{.leads = true}; }
+  Status release() override { return {}; }
+  std::string fence_key() const override { return "epoch"; }
+
+ private:
+  const std::future<void> answers_;
+};
+
+TEST_F(KeyFiles, AreReadByAServerThatStandsByWhileItsStoreHangs) {
+  config_.home = directory_.path();
+  config_.port = 0;
+  config_.checkpoint_dir = directory_ / "checkpoints";
+  config_.persistence.mode = config::PersistenceMode::kFile;
+  config_.persistence.file_path = directory_ / "persistence.db";
+  std::promise<void> store_answers;
+  store::Leadership leadership(std::make_unique<SilentLease>(store_answers.get_future()), {});
+  Standby standby(config_, leadership);
+  ASSERT_TRUE(standby.start("http://127.0.0.1:1").ok());
+  auto leads = std::async(std::launch::async, [&] { return standby.wait(); });
+  const auto accepts = [&](const std::string& key) {
+    const auto client =
+        terminal::HttpClient::create({.address = {.host = "127.0.0.1", .port = standby.port(), .prefix = {}}, .key = key});
+    return client.ok() && (*client)->get("/api/v1/training_runs").ok();
+  };
+  EXPECT_TRUE(accepts("tml-one"));
+  write("tml-two: carol\n");
+  const Nanos patience = system_clock().monotonic() + 20 * kSecond;
+  while (!accepts("tml-two") && system_clock().monotonic() < patience) std::this_thread::yield();
+  EXPECT_TRUE(accepts("tml-two"));
+  EXPECT_FALSE(accepts("tml-one"));
+  store_answers.set_value();
+  EXPECT_TRUE(leads.get());
 }
 
 TEST(Cores, AreSharedEvenlyAndNeverNone) {
