@@ -54,6 +54,12 @@ class Save final : public MethodOperation<Method> {
  public:
   Save(OperationNames names, Call<Method> call) : MethodOperation<Method>(names, std::move(call)) {}
 
+  bool saves() const override { return true; }
+  Status before_file(EngineContext& context) override {
+    const telemetry::ContextScope scope(this->span().context());
+    TUFT_ASSIGN(state_, context.engine.adapters().export_state(this->adapter(), with_optimizer()));
+    return {};
+  }
   void run_file() override {
     const telemetry::ContextScope scope(this->span().context());
     written_ = place_->write(*model_, state_, this->request().base_model());
@@ -70,7 +76,6 @@ class Save final : public MethodOperation<Method> {
     if (!written_) {
       this->note({{"tuft.optimizer", with_optimizer()}});
       TUFT_ASSIGN(place_, CheckpointPlace::find(this->request().directory(), context.bucket));
-      TUFT_ASSIGN(state_, context.engine.adapters().export_state(this->adapter(), with_optimizer()));
       model_ = &context.engine.model();
       return Progress::kFile;
     }

@@ -381,12 +381,12 @@ void EngineLoop::advance_queue(const std::string& name) {
   const auto at = queues_.find(name);
   AdapterQueue& queue = at->second;
   Operation& operation = *queue.operations.front();
-  const bool was_read = queue.begun && operation.loads();
+  Copies* const copies = queue.begun ? copies_of(operation) : nullptr;
   const auto progress = advance(operation);
   set_begun(queue, progress.ok() && *progress != Operation::Progress::kDone);
   const bool goes_on = queue.begun && (*progress == Operation::Progress::kStepping || send_to_files(at));
   if (!goes_on) end_first(at);
-  if (was_read) load_ended();
+  if (copies != nullptr) drop_copy(*copies);
 }
 
 void EngineLoop::end_first(Queues::iterator at) {

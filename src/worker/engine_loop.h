@@ -90,6 +90,13 @@ class EngineLoop {
 
   using Queues = std::map<std::string, AdapterQueue>;
 
+  // The operations of one kind that have an adapter in memory beside the engine: few at a time, or as many as wait for
+  // a file server that hangs would take all memory.
+  struct Copies {
+    int count = 0;
+    FairQueue<std::string, std::string> waiting{1};  // queues of the others, by tenant
+  };
+
   // The work of the file thread.
   struct FileJob {
     std::string queue;  // of the operation
@@ -123,8 +130,9 @@ class EngineLoop {
   void run_piece();
 
   // Files: engine_loop_files.cc.
+  Copies* copies_of(const Operation& operation);
   bool send_to_files(Queues::iterator at);
-  void load_ended();
+  void drop_copy(Copies& copies);
   void accept(FileDone done);
   void run_files();
   void run_file(FileJob job);
@@ -150,10 +158,8 @@ class EngineLoop {
   // hundreds of creations of one do not delay the step of another.
   FairQueue<std::string, std::string> turns_{1};
   std::deque<std::string> stepped_;  // queues whose step was made and is not answered yet
-  // An operation that loads an adapter holds it from the time at which it is read until the engine takes it, which may
-  // be after a pass of minutes. So few do at a time.
-  int loads_ = 0;
-  FairQueue<std::string, std::string> loads_waiting_{1};  // queues of the others, by tenant
+  Copies loads_;  // from before they are read until the engine has taken them, which may be after a pass of minutes
+  Copies saves_;  // until they are written and the engine thread knows
   struct {
     int count = 0;
     Nanos time = 0;

@@ -10,28 +10,35 @@
 namespace tuft::worker {
 namespace {
 
-// Adapters that are read, or were read and wait for the engine, at a time.
-constexpr int kLoadsMax = 8;
+// Of each kind.
+constexpr int kCopiesMax = 8;
 
 }  // namespace
 
-// Gives the first operation to the file thread, or lets it wait until fewer adapters are loaded. Returns false if it
-// failed, for a lack of memory.
+// Returns null for an operation without a copy.
+EngineLoop::Copies* EngineLoop::copies_of(const Operation& operation) {
+  if (operation.loads()) return &loads_;
+  return operation.saves() ? &saves_ : nullptr;
+}
+
+// Gives the first operation to the file thread, or lets it wait until there are fewer copies of its kind. Returns false
+// if it failed.
 bool EngineLoop::send_to_files(Queues::iterator at) {
   Operation& operation = *at->second.operations.front();
-  const bool loads = operation.loads();
-  const bool waits = loads && loads_ == kLoadsMax;
-  // Each queue has at most one entry, and there are at most operations_max queues: only memory can be lacking.
+  Copies* const copies = copies_of(operation);
+  const bool waits = copies != nullptr && copies->count == kCopiesMax;
   const Status sent = without_exceptions([&]() -> Status {
     if (waits) {
-      loads_waiting_.push(operation.tenant(), 1, std::string(at->first));
-    } else if (!files_.try_push(operation.tenant(), {at->first, &operation})) {
-      return out_of_memory();
+      copies->waiting.push(operation.tenant(), 1, std::string(at->first));
+      return {};
     }
+    TUFT_TRY(operation.before_file(context_));
+    // Each queue has at most one entry, and there are at most operations_max queues: only memory can be lacking.
+    if (!files_.try_push(operation.tenant(), {at->first, &operation})) return out_of_memory();
     return {};
   });
   if (sent.ok()) {
-    if (loads && !waits) ++loads_;
+    if (copies != nullptr && !waits) ++copies->count;
     return true;
   }
   operation.fail(sent.error());
@@ -39,10 +46,10 @@ bool EngineLoop::send_to_files(Queues::iterator at) {
   return false;
 }
 
-void EngineLoop::load_ended() {
-  --loads_;
-  while (loads_ < kLoadsMax && !loads_waiting_.empty()) {
-    const auto at = queues_.find(loads_waiting_.pop());
+void EngineLoop::drop_copy(Copies& copies) {
+  --copies.count;
+  while (copies.count < kCopiesMax && !copies.waiting.empty()) {
+    const auto at = queues_.find(copies.waiting.pop());
     if (!send_to_files(at)) end_first(at);
   }
 }

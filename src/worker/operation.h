@@ -111,12 +111,17 @@ class Operation {
   virtual bool needs_adapter() const { return true; }
   // Returns whether run_file() reads an adapter for which no room was made in the engine yet.
   virtual bool loads() const { return false; }
+  // Returns whether run_file() writes an adapter, of which before_file() makes a copy.
+  virtual bool saves() const { return false; }
   // Returns the trace context of the call.
   virtual telemetry::SpanContext cause() const { return {}; }
   // Returns the tenant whose turn at the file thread it takes.
   virtual std::string tenant() const { return {}; }
   // Runs the next piece on the engine thread.
   virtual Progress advance(EngineContext& context) = 0;
+  // Runs on the engine thread after kFile, right before the file thread gets the operation. One that loads or saves
+  // waits for that while many others do. After an error the operation fails.
+  virtual Status before_file(EngineContext&) { return {}; }
   // Reads or writes files on the file thread. Must not touch the engine.
   virtual void run_file() {}
   // Runs on the file thread when run_file() threw. The next advance() answers with `error`.

@@ -63,8 +63,9 @@ class FakeEngine final : public Engine, public AdapterStore, public TrainingEngi
   std::vector<size_t> step_tokens;  // by step
   std::vector<size_t> step_feeds;
   int forks = 0;
-  size_t fed = 0;      // tokens
-  size_t adopted = 0;  // tokens taken from the cache
+  mutable int exports = 0;  // copies of adapters' states
+  size_t fed = 0;           // tokens
+  size_t adopted = 0;       // tokens taken from the cache
   size_t open_sequences() const { return sequences_.size(); }
   size_t length(SequenceId sequence) const { return sequences_.at(sequence).history.size(); }
   ModelSpec& model_spec() { return spec_; }
@@ -107,6 +108,7 @@ class FakeEngine final : public Engine, public AdapterStore, public TrainingEngi
   Result<AdapterState> export_state(const AdapterId& id, bool with_optimizer) const override {
     const auto found = adapters_.find(id);
     if (found == adapters_.end()) return no_adapter();
+    ++exports;
     AdapterState state = found->second.state;
     state.has_optimizer = with_optimizer;
     if (!with_optimizer) state.moments = {};

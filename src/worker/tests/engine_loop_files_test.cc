@@ -2,19 +2,35 @@
 // hangs, and a lack of memory.
 #include <algorithm>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "base/testing/failing_allocations.h"
+#include "rpc/methods.h"
 #include "telemetry/tests/collector_fixture.h"
+#include "worker/operation.h"
 #include "worker/tests/engine_loop_fixture.h"
 
 namespace tuft::worker {
 namespace {
+
+// Posts a call of a worker method.
+template <typename Method>
+std::future<Status> post_call(EngineLoop& loop, typename Method::Request request) {
+  const auto message = std::make_shared<typename Method::Request>(std::move(request));
+  const auto ended = std::make_shared<std::promise<Status>>();
+  const auto reply = [message, ended](const Result<typename Method::Response>& result) {
+    ended->set_value(result.ok() ? Status() : Status(copy_of(result.error())));
+  };
+  loop.post(make_operation(Call<Method>{*message, {}, reply}));
+  return ended->get_future();
+}
 
 TEST_F(EngineLoopTest, TenantsTakeTurnsAtTheFiles) {
   start();
@@ -83,6 +99,69 @@ TEST_F(EngineLoopTest, ManyAdaptersAreLoadedThenFewAreInMemoryBeforeTheEngineTak
   EXPECT_EQ(most, 8);
   EXPECT_LE(order.find('l'), 10U) << "users take turns";
   EXPECT_EQ(order.size(), 51U);
+}
+
+TEST_F(EngineLoopTest, ManySavesWaitForAFileServerThenFewAdaptersAreCopied) {
+  start(0, false);
+  constexpr int kAdapters = 20;
+  std::vector<std::future<Status>> all;
+  for (int i = 0; i < kAdapters; ++i) {
+    v1::CreateAdapterRequest create;
+    create.set_adapter_id(std::to_string(i));
+    create.set_optimizer("adamw");
+    create.mutable_spec()->set_rank(4);
+    create.mutable_spec()->set_alpha(8);
+    create.mutable_spec()->set_train_attn(true);
+    all.push_back(post_call<rpc::CreateAdapter>(*loop_, std::move(create)));
+    v1::SaveStateRequest save;
+    save.set_adapter_id(std::to_string(i));
+    save.set_directory((directory_ / ("save" + std::to_string(i))).string());
+    save.set_base_model("m");
+    all.push_back(post_call<rpc::SaveState>(*loop_, std::move(save)));
+  }
+  // The file thread hangs.
+  run_engine();
+  EXPECT_EQ(engine_.exports, 8);
+  auto other = post({.queue = "other"});
+  run_engine();
+  EXPECT_TRUE(is_ready(other)) << "only saves wait";
+  v1::RemoveAdapterRequest remove;
+  remove.set_adapter_id(std::to_string(kAdapters - 1));
+  all.push_back(post_call<rpc::RemoveAdapter>(*loop_, std::move(remove)));
+  run_all();
+  for (auto& one : all) {
+    ASSERT_TRUE(is_ready(one));
+    const Status status = one.get();
+    EXPECT_TRUE(status.ok()) << status.error().message;
+  }
+  EXPECT_EQ(engine_.exports, kAdapters);
+}
+
+TEST_F(EngineLoopTest, ACopyFailsThenTheNextSaveHasItsPlace) {
+  start(0, false);
+  int copies = 0;
+  std::vector<std::future<Status>> all;
+  const auto save = [&](int number, bool fails) {
+    all.push_back(post({.queue = "save " + std::to_string(number),
+                        .file = [] {},
+                        .saves = true,
+                        .before_file =
+                            [&copies, fails] {
+                              ++copies;
+                              return fails ? Status(internal_error("no copy")) : Status();
+                            }}));
+  };
+  for (int i = 0; i < 12; ++i) save(i, i >= 8 && i < 11);
+  run_engine();
+  EXPECT_EQ(copies, 8);
+  ASSERT_TRUE(loop_->run_file_step());
+  run_engine();
+  EXPECT_EQ(copies, 12);
+  run_all();
+  for (size_t i = 0; i < all.size(); ++i) {
+    ASSERT_TRUE(is_ready(all[i])) << i;
+    EXPECT_EQ(all[i].get().ok(), i < 8 || i == 11) << i;
+  }
 }
 
 TEST_F(EngineLoopTest, ACheckpointDirectoryHangsThenAdaptersComeBackFromTheirPages) {

@@ -29,6 +29,8 @@ struct Script {
   std::function<void()> file = {};  // empty: it uses no file
   bool loads = false;
   std::function<void()> taken = {};  // what was in the file
+  bool saves = false;
+  std::function<Status()> before_file = {};
 };
 
 class Scripted final : public Operation {
@@ -40,6 +42,8 @@ class Scripted final : public Operation {
   bool needs_adapter() const override { return script_.needs_adapter; }
   bool ends_queue() const override { return script_.ends_queue; }
   bool loads() const override { return script_.loads; }
+  bool saves() const override { return script_.saves; }
+  Status before_file(EngineContext&) override { return script_.before_file ? script_.before_file() : Status(); }
   Progress advance(EngineContext& context) override {
     if (script_.run) std::exchange(script_.run, {})(context);
     if (script_.file && !file_done_) {
