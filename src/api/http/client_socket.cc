@@ -25,7 +25,7 @@ using boost::system::error_code;
 
 // Nobody is charged for what is read from a client that keeps sending while it waits.
 constexpr size_t kUnreadBytesMax = 4 << 10;
-constexpr size_t kLingerRoomBytes = 64 << 10;
+constexpr size_t kLingerRoomBytes = 4 << 10;  // nor for what is read from one that is refused
 constexpr Nanos kHandshakeTimeout = 10 * kSecond;
 constexpr Nanos kLingerTimeout = 2 * kSecond;
 
@@ -101,6 +101,11 @@ awaitable<ClientSocket::Fill> ClientSocket::fill(size_t room_bytes) {
   buffer_.commit(size);
   if (!code) co_return Fill::kDone;
   co_return ended() && phase_ == Phase::kReading ? Fill::kTimedOut : Fill::kClosed;
+}
+
+void ClientSocket::drop_received() {
+  buffer_.clear();
+  buffer_.shrink_to_fit();
 }
 
 awaitable<bool> ClientSocket::write(std::string_view first, std::string_view second) {
@@ -180,7 +185,6 @@ awaitable<void> ClientSocket::linger() {
   if (secured_) co_await transport_.tls()->async_shutdown(into(code));
   secured_ = false;
   transport_.socket().shutdown(Transport::Socket::shutdown_send, code);
-  buffer_.consume(buffer_.size());
   while (!code && !ended()) {
     co_await transport_.socket().async_read_some(buffer_.prepare(kLingerRoomBytes), into(code));
   }
@@ -188,6 +192,7 @@ awaitable<void> ClientSocket::linger() {
 
 awaitable<void> ClientSocket::close() {
   error_code ignored;
+  drop_received();
   if (secured_ && !aborted_) {
     expired_ = false;
     enter(Phase::kLingering, kLingerTimeout);

@@ -87,6 +87,8 @@ class ClientSocket {
   boost::asio::awaitable<Fill> fill(size_t room_bytes);
   // Bytes that were received and not consumed.
   boost::beast::flat_buffer& buffer() { return buffer_; }
+  // Drops them, and their memory, before a connection closes: nobody is charged for it any more.
+  void drop_received();
   // Begins the measurement of how fast the client reads (WritePace).
   void begin_answer() { pace_.begin(); }
   // Writes `first`, then `second`. Returns false if it fails, for instance because the client reads too slowly.

@@ -34,8 +34,6 @@ using WaitEnd = ClientSocket::WaitEnd;
 constexpr size_t kHeadRoomBytes = 4 << 10;
 constexpr size_t kFieldBytes = 64;  // the memory of a header field beside its text
 constexpr size_t kBodyRoomBytes = 64 << 10;
-// Limits the unparsed part of a body: the parser does not limit the head of a chunk.
-constexpr size_t kUnparsedBytesMax = 64 << 10;
 // A refused request's body is read to its end if it is no longer than this, so that the connection can be reused.
 constexpr uint64_t kSkippedBytesMax = 64 << 10;
 // Shorter bodies, of requests and answers, are not charged to an account: the number of connections bounds them.
@@ -175,7 +173,7 @@ awaitable<Read> HttpConnection::read_body(const Admission& admission) {
       const Read room = length ? Read::kDone : take_room(parser_->get().body().size(), admission);
       if (room != Read::kDone) co_return room;
       if (parser_->is_done()) break;
-      if (buffer.size() > kUnparsedBytesMax) co_return Read::kMalformed;
+      if (buffer.size() > kChunkHeadBytesMax) co_return Read::kMalformed;
     }
     const uint64_t left = parser_->content_length_remaining().value_or(0);
     const Fill outcome = co_await socket_.fill(std::clamp<uint64_t>(left, kHeadRoomBytes, kBodyRoomBytes));
@@ -435,9 +433,10 @@ awaitable<bool> HttpConnection::write(const Response& response, bool keep_alive,
   co_return written;
 }
 
-// The connection cannot be reused after a request that was not read completely.
+// The connection cannot be reused after a request that was not read completely, so nothing of it is kept.
 awaitable<bool> HttpConnection::write_and_close(const Response& response, const telemetry::SpanContext& trace) {
   socket_.forget_timeout();
+  socket_.drop_received();
   const bool written = co_await write(response, false, trace);
   if (written) co_await socket_.linger();
   co_return false;

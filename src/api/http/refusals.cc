@@ -46,7 +46,10 @@ std::optional<Response> refusal_of(Read outcome, const Admission& admission, con
       label = "timeout";
       break;
     case Read::kMalformed:
-      response = detail_response(400, "this is not valid HTTP/1.1");
+      response = detail_response(400,
+                                 "this is not valid HTTP/1.1, or the head of a chunk or the trailer of its body is "
+                                 "longer than " +
+                                     std::to_string(kChunkHeadBytesMax) + " bytes");
       label = "malformed";
       break;
     case Read::kHeaderTooLarge:

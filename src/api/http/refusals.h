@@ -11,9 +11,10 @@
 
 namespace tuft::api {
 
-// The result of reading a head or body. kHeaderTooLarge: limits.header_bytes_max is exceeded, or kHeaderFieldsMax, also
-// by the trailer of a body. kNoRoomForHead: limits.unfinished_head_bytes_max is reached. kNoRoom and kNoShare:
-// limits.receiving_bytes_max is reached, for all users or for this one.
+// The result of reading a head or body. kMalformed: it is not valid, or kChunkHeadBytesMax is exceeded.
+// kHeaderTooLarge: limits.header_bytes_max is exceeded, or kHeaderFieldsMax, also by the trailer of a body.
+// kNoRoomForHead: limits.unfinished_head_bytes_max is reached. kNoRoom and kNoShare: limits.receiving_bytes_max is
+// reached, for all users or for this one.
 enum class Read : uint8_t {
   kDone,
   kClosed,

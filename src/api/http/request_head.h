@@ -14,6 +14,9 @@ using RequestParser = boost::beast::http::request_parser<boost::beast::http::str
 
 // The most header fields of a request, together with those of its trailer.
 inline constexpr size_t kHeaderFieldsMax = 128;
+// The most bytes of the head of a chunk, and of a trailer, that may wait for their end. The parser limits neither, and
+// nobody is charged for them.
+inline constexpr size_t kChunkHeadBytesMax = 4 << 10;
 
 // Returns the number of header fields that were parsed so far, also of a head that is not complete.
 size_t field_count(const RequestParser& parser);

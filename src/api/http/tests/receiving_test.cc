@@ -122,6 +122,23 @@ TEST_F(Receiving, ARefusedBodyIsNotKept) {
   }
 }
 
+// It kept a buffer of 64 KiB or more, which nobody was charged for, until its client had gone.
+TEST_F(Receiving, AConnectionThatClosesAfterARefusalKeepsNothing) {
+  options.io_threads = 1;
+  start();
+  std::vector<std::unique_ptr<TestClient>> clients;
+  for (int i = 0; i < 100; ++i) clients.push_back(std::make_unique<TestClient>(server->port()));
+  EXPECT_EQ(call("GET", "/api/v1/healthz").status, 200);
+  const int64_t before = allocated();
+  const std::string malformed = "GET / HTTP/1.1\r\nX-Long: " + std::string(60'000, 'x') + "\x01\r\n\r\n";
+  for (const auto& client : clients) {
+    client->send(malformed);
+    expect_refusal(client->read_reply(), 400, "HTTP");
+  }
+  EXPECT_EQ(call("GET", "/api/v1/healthz").status, 200);  // meanwhile it waits for the last client, too
+  EXPECT_LT(allocated() - before, 4'000'000);
+}
+
 // Up to 64 KiB of it were read, into a buffer of 128 KiB for each connection, and nobody was charged.
 TEST_F(Receiving, WhatFollowsARequestThatWaitsStaysInTheKernel) {
   options.io_threads = 1;
