@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { Random, seedOf, wave } from "./random.ts";
 import { findTraces } from "./traces.ts";
-import { models, now, started, users } from "./world.ts";
+import { models, now, started, users, workers } from "./world.ts";
 
 interface Metric {
   name: string;
@@ -64,7 +64,7 @@ function readCatalogue(): Metric[] {
     const labels: Record<string, string[]> = {};
     for (const [, key] of cells[4]!.matchAll(/`([^`]+)`/g))
       labels[key!] = special[names[1]!]?.[key!] ?? labelValues[key!] ?? ["a", "b"];
-    if (cells[5] === "worker" && !labels["base_model"]) labels["worker"] = models;
+    if (cells[5] === "worker") labels["worker"] = workers;
     found.push({
       name: names[1]!,
       prometheus_name: names[2]!,

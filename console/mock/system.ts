@@ -1,5 +1,5 @@
 import { seedOf, wave } from "./random.ts";
-import { models, now, runs, samplers, sessions, started, users } from "./world.ts";
+import { now, runs, samplers, sessions, started, users, workers } from "./world.ts";
 
 const mib = 1024 * 1024;
 
@@ -36,8 +36,9 @@ export function tenants() {
   });
 }
 
-function workerMetrics(model: string): Record<string, number> {
-  const w = (name: string) => wave(seedOf(model + name), now());
+function workerMetrics(worker: string): Record<string, number> {
+  const model = worker.split("#")[0];
+  const w = (name: string) => wave(seedOf(worker + name), now());
   const m = (name: string, labels: string) => `${name}{base_model="${model}"${labels ? `,${labels}` : ""}}`;
   return {
     [m("tuft.worker.busy", "")]: w("busy"),
@@ -79,6 +80,7 @@ console:
 supported_models:
   - model_name: Qwen/Qwen3-0.6B
     model_path: /models/qwen3-0.6b
+    workers: 2
     max_model_len: 8192
   - model_name: meta-llama/Llama-3.2-1B
     model_path: /models/llama-3.2-1b
@@ -134,7 +136,7 @@ export function system(operator: boolean) {
       pid: 4711,
     },
     config,
-    workers: models.map((base_model, i) => ({
+    workers: workers.map((base_model, i) => ({
       base_model,
       state: "ready",
       incarnation: i + 1,

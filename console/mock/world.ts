@@ -6,6 +6,7 @@ const random = new Random(7);
 export const now = () => Date.now() * 1000;
 export const started = now() - 3 * 3600e6 - 17 * 60e6;
 export const models = ["Qwen/Qwen3-0.6B", "meta-llama/Llama-3.2-1B"];
+export const workers = ["Qwen/Qwen3-0.6B#1", "Qwen/Qwen3-0.6B#2", "meta-llama/Llama-3.2-1B"];
 export const users = ["alice", "bob", "carol"];
 
 export interface MockRun {

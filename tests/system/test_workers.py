@@ -117,3 +117,7 @@ def test_a_server_starts_several_workers_of_a_model(model_dir, tmp_path):
         assert [trainer.step() for trainer in trainers] == [1, 1]
         names = [(sample.name, tuple(sorted(sample.labels.items()))) for sample in metric_samples(server)]
         assert len(names) == len(set(names)), "a series appears twice"
+        rows = RawClient(server.url, ALICE).get("observe/system").json["workers"]
+        engines = {row["base_model"]: len([key for key in row["metrics"] if key.startswith("tuft_worker_busy")])
+                   for row in rows}
+        assert engines == {f"{MODEL}#1": 1, f"{MODEL}#2": 1}

@@ -322,6 +322,7 @@ export interface StoreState {
   dropped_records: number;
 }
 export interface Worker {
+  /** Of several workers of a base model, each has its number: "m#2". */
   base_model: string;
   state: WorkerState;
   incarnation: number;

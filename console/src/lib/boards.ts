@@ -78,8 +78,8 @@ export const boards: Board[] = [
         title: "Utilization of the device (MFU)",
         about: "Useful arithmetic over what the device could have done, while passes ran.",
         queries: [
-          one("tuft.training.mfu", "last", ["base_model"], "training"),
-          one("tuft.sampling.mfu", "last", ["base_model"], "sampling"),
+          one("tuft.training.mfu", "last", ["worker"], "training"),
+          one("tuft.sampling.mfu", "last", ["worker"], "sampling"),
         ],
         yMax: 1,
       },
@@ -288,7 +288,7 @@ export const boards: Board[] = [
       {
         id: "kv-usage",
         title: "KV cache that sequences hold",
-        queries: [one("tuft.kv_cache.usage", "last", ["base_model"])],
+        queries: [one("tuft.kv_cache.usage", "last", ["worker"])],
         yMax: 1,
       },
       {
@@ -334,7 +334,7 @@ export const boards: Board[] = [
       {
         id: "busy",
         title: "Busy share of the engine thread",
-        queries: [one("tuft.worker.busy", "last", ["base_model"])],
+        queries: [one("tuft.worker.busy", "last", ["worker"])],
         yMax: 1,
       },
       {

@@ -105,11 +105,11 @@ describe("panels in addresses", () => {
 
 describe("the boards", () => {
   const page = readFileSync(new URL("../../../docs/telemetry.md", import.meta.url), "utf8");
-  const rows = new Map<string, { type: string; labels: string }>();
+  const rows = new Map<string, { type: string; unit: string; labels: string; process: string }>();
   for (const line of page.split("\n")) {
     const cells = line.split("|").map((cell) => cell.trim());
     const name = /^`([^`]+)`<br>/.exec(cells[1] ?? "")?.[1];
-    if (name) rows.set(name, { type: cells[2]!, labels: cells[4]! });
+    if (name) rows.set(name, { type: cells[2]!, unit: cells[3]!, labels: cells[4]!, process: cells[5]! });
   }
   const queries = boards.flatMap((board) =>
     board.panels.flatMap((panel) => panel.queries.flatMap((query) => [query, ...(query.over ? [query.over] : [])])),
@@ -127,6 +127,15 @@ describe("the boards", () => {
       const type = /Histogram/.test(row!.type) ? "histogram" : /UpDown|Gauge/.test(row!.type) ? "gauge" : "counter";
       if (query.fn) expect(functionsOf(type), query.metric).toContain(query.fn);
     }
+  });
+  it("do not add up the shares of several workers", () => {
+    const shares = queries.filter((query) => {
+      const row = rows.get(query.metric)!;
+      return row.process === "worker" && /Gauge/.test(row.type) && ["1", "ratio"].includes(row.unit);
+    });
+    expect(shares.map((query) => query.metric)).toContain("tuft.worker.busy");
+    for (const query of shares)
+      expect([...(query.by ?? []), ...((query as Query).fold?.over ?? [])], query.metric).toContain("worker");
   });
   it("have ids of their own", () => {
     const ids = boards.flatMap((board) => board.panels.map((panel) => panel.id));

@@ -106,7 +106,7 @@ export default function Page() {
                 title: "Processors and engine",
                 queries: [
                   { metric: "system.cpu.utilization", fn: "mean", by: [], label: "processors" },
-                  { metric: "tuft.worker.busy", fn: "mean", by: ["base_model"], label: "engine" },
+                  { metric: "tuft.worker.busy", fn: "mean", by: ["worker"], label: "engine" },
                 ],
                 yMax: 1,
               }}

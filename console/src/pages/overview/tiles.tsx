@@ -133,7 +133,7 @@ export function OperatorTiles({ overview }: { overview: Overview }) {
       <FailureTile />
       <MetricTile
         label="Engine busy"
-        query={{ metric: "tuft.worker.busy", fn: "mean", fold: { over: ["base_model"], by: "mean" } }}
+        query={{ metric: "tuft.worker.busy", fn: "mean", fold: { over: ["worker"], by: "mean" } }}
         show={formatShare}
         note="mean of workers"
       />

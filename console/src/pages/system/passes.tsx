@@ -29,7 +29,7 @@ const panels: Panel[] = [
   {
     id: "p-deficit",
     title: "Most tokens that a run is behind",
-    queries: [{ metric: "tuft.scheduler.fairness.deficit.max", fn: "max", by: ["base_model"] }],
+    queries: [{ metric: "tuft.scheduler.fairness.deficit.max", fn: "max", by: ["worker"] }],
   },
 ];
 

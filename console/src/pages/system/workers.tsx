@@ -4,7 +4,7 @@ import { Samples } from "../../lib/samples.ts";
 import { formatBytes, formatCount, formatNumber, formatSeconds, formatShare } from "../../lib/units.ts";
 import { Badge, classes, Empty, Facts, Link } from "../../ui/basics.tsx";
 import { seriesVar } from "../../ui/colors.ts";
-import { workerTone } from "../../ui/worker_states.ts";
+import { serves, workerTone } from "../../ui/worker_states.ts";
 
 export function Workers({ workers }: { workers: Worker[] }) {
   const [chosen] = useParam("worker");
@@ -26,7 +26,7 @@ export function Workers({ workers }: { workers: Worker[] }) {
         <WorkerCard
           key={worker.base_model + worker.incarnation}
           worker={worker}
-          chosen={worker.base_model === chosen}
+          chosen={serves(worker.base_model, chosen)}
         />
       ))}
     </div>
