@@ -17,6 +17,7 @@
 #include "config/config.h"
 #include "control/control_plane.h"
 #include "telemetry/context.h"
+#include "telemetry/trace.h"
 
 namespace tuft::openai {
 class Service;
@@ -158,6 +159,7 @@ struct Exchange {
   Nanos written_at = 0;                   // the result was encoded
   telemetry::SpanContext link = {};       // span of the operation whose result a poll delivered
   telemetry::SpanContext operation = {};  // of what the request submitted; the server span shares its keys
+  telemetry::SharedKeys held_keys = {};   // of an operation that has no span to hold them
   std::optional<Error> failure = {};      // error of that operation
 };
 

@@ -86,10 +86,28 @@ class Span {
   SpanContext context_;
 };
 
-// Returns `context` with share keys for what is made below it, as Span::share() gives them: for a context that came
-// from another process, or for roots (an invalid context). No span keeps them: they are among the newest 16384 from the
-// start, until a span below shares keys of its own. Does nothing while telemetry is off.
-SpanContext share(SpanContext context, Attributes keys);
+// Share keys of a piece of work, as Span::share() gives them, that no span of this process holds: of one whose context
+// came from another process, whose span is made at its end, or below which there are roots (an invalid context). They
+// are kept as long as this lives, and afterwards among the newest 16384. Does nothing while telemetry is off.
+// Move-only. Not thread-safe, but may move between threads.
+class SharedKeys {
+ public:
+  SharedKeys() = default;  // keeps nothing
+  SharedKeys(const SpanContext& above, Attributes keys);
+  SharedKeys(SharedKeys&&) noexcept;
+  SharedKeys& operator=(SharedKeys&&) noexcept;
+  ~SharedKeys();
+
+  // Returns the context `above` with the keys, for what is made below it.
+  const SpanContext& context() const { return context_; }
+
+ private:
+  SpanContext context_;
+  uint32_t number_ = 0;  // of the set; 0: none
+};
+
+// Returns `context` with share keys that are among the newest 16384 from the start: for work that is over at once.
+SpanContext share(const SpanContext& context, Attributes keys);
 
 // Cheap to copy. Keep a tracer in a static or a member: get_tracer() takes a lock.
 class Tracer {

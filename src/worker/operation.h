@@ -23,6 +23,8 @@ struct Caller {
   telemetry::SpanContext trace;
   v1::CallIds ids;
   Nanos arrived = 0;  // Clock::monotonic()
+  // Holds those of `trace` until the call is answered. Null: there are none.
+  std::shared_ptr<const telemetry::SharedKeys> keys = nullptr;
 };
 
 template <typename Response>

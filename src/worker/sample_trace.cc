@@ -172,7 +172,6 @@ void record_sample(const Caller& caller, const SampleFacts& facts, const std::st
   auto span = engine_tracer().start_span(
       "hf_model.sample", {.attributes = Attributes(keys), .parent = caller.trace, .start = caller.arrived});
   if (span.recording()) describe_request(facts, base_model, span);
-  span.share(Attributes(share_keys(caller.ids, base_model)));  // those of the call may have been replaced
   const telemetry::ContextScope scope(span.context());
   if (!result.ok()) {
     span.record_error(result.error());

@@ -288,11 +288,13 @@ class Service final : public v1::ModelActor::CallbackService {
     };
     Caller caller;
     caller.arrived = loop_.clock().monotonic();
-    caller.trace = telemetry::extract(header, telemetry::Peer::kOwnProcess);
+    const telemetry::SpanContext sent = telemetry::extract(header, telemetry::Peer::kOwnProcess);
     const std::string_view ids = header(rpc::kIdsMetadata);
     // Only spans and logs use the ids, so a call goes on without them.
     if (!caller.ids.ParseFromArray(ids.data(), static_cast<int>(ids.size()))) caller.ids.Clear();
-    caller.trace = telemetry::share(caller.trace, telemetry::Attributes(share_keys(caller.ids, base_model_)));
+    caller.keys =
+        std::make_shared<const telemetry::SharedKeys>(sent, telemetry::Attributes(share_keys(caller.ids, base_model_)));
+    caller.trace = caller.keys->context();
     return caller;
   }
 

@@ -40,9 +40,10 @@ Response to_response(openai::Reply reply) {
 Result<Answer> complete(Exchange& exchange, openai::Endpoint endpoint) {
   const control::RequestId id(random_uuid());
   const std::string_view type = control::operation_name(control::OperationType::kSample);
-  exchange.operation = telemetry::share(
+  exchange.held_keys = telemetry::SharedKeys(
       exchange.trace,
       {{"tuft.request_id", id.str()}, {"tuft.operation_type", type}, {"tuft.user", exchange.user.str()}});
+  exchange.operation = exchange.held_keys.context();
   AwaitResponse later;
   later.limit = kAnswerLimit;
   // `start` owns `pending`: destroying it cancels a request for which no client waits.

@@ -7,6 +7,8 @@
 #include "api/routing/http_telemetry.h"
 #include "api/tests/test_client.h"
 #include "metrics/futures.h"
+#include "openai/tests/byte_model.h"
+#include "telemetry/record/share_keys.h"
 #include "telemetry/tests/collector_fixture.h"
 #include "telemetry/trace.h"
 
@@ -214,6 +216,27 @@ TEST_F(HttpTelemetry, ARequestWithoutAnOperationTakesNoPlaceAmongTheSharedKeys) 
       std::find_if(logs.begin(), logs.end(), [](const auto& log) { return log.event_name == "http.access"; });
   ASSERT_NE(access, logs.end());
   EXPECT_EQ(text_of(access->attributes, "tuft.training_run_id"), "s1:train:0");
+}
+
+TEST_F(HttpTelemetry, TheSpanOfALongCompletionHasItsShareKeys) {
+  const openai::ByteModel model;
+  openai::FakeGeneration& generation = control.fake_generation;
+  generation.model_config = model.config();
+  start();
+  TestClient client(server->port());
+  client.send(request_text("POST", "/oai/api/v1/completions",
+                           R"({"model":"base/model","prompt":"hi","max_tokens":1,"stream":true})"));
+  generation.await_started(1);
+  for (size_t i = 0; i <= telemetry::internal::kShareKeySetsMax; ++i) telemetry::share({}, {{"other", "key"}});
+  generation.give(0, 0, {'a'});
+  generation.finish(0, {false});
+  EXPECT_NE(client.read_until("0\r\n\r\n").find(" 200 "), std::string::npos);
+  const auto span = span_of("POST /oai/api/v1/completions");
+  ASSERT_TRUE(span.has_value());
+  EXPECT_NE(text_of(span->attributes, "tuft.request_id"), "");
+  EXPECT_NE(text_of(span->attributes, "tuft.operation_type"), "");
+  stop();
+  generation.forget_listeners();
 }
 
 TEST_F(HttpTelemetry, TheSpanOfAClientThatDoesNotWaitSaysWhatItAskedFor) {

@@ -47,7 +47,7 @@ void add(ShareKeys& set, std::string_view key, std::string_view value) {
 
 }  // namespace
 
-uint32_t keep_share_keys(Attributes keys, uint32_t inherited, KeptUntil until) {
+uint32_t keep_share_keys(Attributes keys, uint32_t inherited) {
   if (keys.size() == 0) return inherited;
   auto made = std::make_shared<ShareKeys>();
   for (const Attribute& attribute : keys) {
@@ -58,7 +58,6 @@ uint32_t keep_share_keys(Attributes keys, uint32_t inherited, KeptUntil until) {
   if (const auto above = kept_share_keys(inherited)) {
     for (size_t i = 0; i < above->count; ++i) add(*made, above->keys[i], above->value(i));
   }
-  Sets::node_type replaced;  // destroyed without the lock
   KeyTable& table = PerProcess<KeyTable>::get();
   MutexLock lock(table.mutex);
   // 0 is not a number. After four billion sets the count starts again, and passes over those that are still kept.
@@ -66,7 +65,6 @@ uint32_t keep_share_keys(Attributes keys, uint32_t inherited, KeptUntil until) {
     ++g_last;
   } while (g_last == 0 || table.kept.contains(g_last));
   table.kept.emplace(g_last, std::move(made));
-  if (until == KeptUntil::kReplaced) replaced = table.release_locked(g_last);
   return g_last;
 }
 

@@ -14,7 +14,7 @@ namespace tuft::telemetry::internal {
 
 inline constexpr size_t kShareKeysMax = 6;
 inline constexpr size_t kShareKeyBytesMax = 256;
-// The number of sets of keys that are kept beside those of running spans, of which recorder.h limits the number.
+// The number of sets of keys that are kept after their release, beside those that spans and SharedKeys hold.
 inline constexpr size_t kShareKeySetsMax = 16384;
 
 struct ShareKeys {
@@ -29,16 +29,11 @@ struct ShareKeys {
   }
 };
 
-enum class KeptUntil : uint8_t {
-  kReplaced,  // by newer sets
-  kReleased,  // by release_share_keys(); then it can be replaced
-};
-
-// Keeps the texts among `keys`, and those of the set `inherited` for other keys. Returns the number for
-// SpanContext::keys; `inherited` if there are no texts. Thread-safe.
-uint32_t keep_share_keys(Attributes keys, uint32_t inherited, KeptUntil until);
-// Makes a set with KeptUntil::kReleased the newest of those that can be replaced. Call it once for each. Ignores 0, and
-// numbers that a parent gave before a fork(). Does not allocate. Thread-safe.
+// Keeps the texts among `keys`, and those of the set `inherited` for other keys, until release_share_keys(). Returns
+// the number for SpanContext::keys; `inherited`, and keeps nothing, if there are no texts. Thread-safe.
+uint32_t keep_share_keys(Attributes keys, uint32_t inherited);
+// Makes the set the newest of those that can be replaced by newer ones. Call it once for each. Ignores 0, and numbers
+// that a parent gave before a fork(). Does not allocate. Thread-safe.
 void release_share_keys(uint32_t number);
 // Returns the keys; null for 0, and for keys that have been replaced. Thread-safe.
 std::shared_ptr<const ShareKeys> kept_share_keys(uint32_t number);

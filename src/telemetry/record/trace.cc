@@ -139,7 +139,7 @@ void Span::set_attributes(Attributes attributes) {
 void Span::share(Attributes keys) {
   if (record_ == nullptr) return;
   const uint32_t inherited = context_.keys;
-  context_.keys = internal::keep_share_keys(keys, inherited, internal::KeptUntil::kReleased);
+  context_.keys = internal::keep_share_keys(keys, inherited);
   record_->head.context.keys = context_.keys;
   if (context_.keys != inherited) internal::release_share_keys(std::exchange(record_->shared_keys, context_.keys));
 }
@@ -246,10 +246,28 @@ Span Tracer::start_span(Name name, const SpanOptions& options) const {
   return span;
 }
 
-SpanContext share(SpanContext context, Attributes keys) {
-  if (!internal::recording()) return context;
-  context.keys = internal::keep_share_keys(keys, context.keys, internal::KeptUntil::kReplaced);
-  return context;
+SharedKeys::SharedKeys(const SpanContext& above, Attributes keys) : context_(above) {
+  if (!internal::recording()) return;
+  context_.keys = internal::keep_share_keys(keys, above.keys);
+  if (context_.keys != above.keys) number_ = context_.keys;
+}
+
+SharedKeys::SharedKeys(SharedKeys&& other) noexcept
+    : context_(std::exchange(other.context_, {})), number_(std::exchange(other.number_, 0)) {}
+
+SharedKeys& SharedKeys::operator=(SharedKeys&& other) noexcept {
+  if (this == &other) return *this;
+  internal::release_share_keys(std::exchange(number_, std::exchange(other.number_, 0)));
+  context_ = std::exchange(other.context_, {});
+  return *this;
+}
+
+SharedKeys::~SharedKeys() {
+  internal::release_share_keys(number_);
+}
+
+SpanContext share(const SpanContext& context, Attributes keys) {
+  return SharedKeys(context, keys).context();
 }
 
 Tracer get_tracer(Name scope) {

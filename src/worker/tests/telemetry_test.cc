@@ -5,9 +5,11 @@
 #include "engine/lora.h"
 #include "telemetry/exposition.h"
 #include "telemetry/log.h"
+#include "telemetry/record/share_keys.h"
 #include "telemetry/testing/recorded_metrics.h"
 #include "telemetry/tests/collector_fixture.h"
 #include "worker/sample_trace.h"
+#include "worker/share_keys.h"
 #include "worker/tests/service_fixture.h"
 
 namespace tuft::worker {
@@ -66,6 +68,11 @@ class WorkerTelemetryTest : public ServiceTest {
     EXPECT_EQ(text_of(attributes, "tuft.request_id"), "request-1");
     EXPECT_EQ(text_of(attributes, "tuft.operation_type"), "operation");
     EXPECT_EQ(text_of(attributes, "tuft.base_model"), "tiny");
+  }
+
+  // Other work pushes out all share keys that nothing holds.
+  static void share_others() {
+    for (size_t i = 0; i <= telemetry::internal::kShareKeySetsMax; ++i) telemetry::share({}, {{"other", "key"}});
   }
 
   telemetry::WithCollector collector_;
@@ -164,9 +171,27 @@ TEST_F(WorkerTelemetryTest, TheStagesOfASampleLieInTheRowOfTheEngineThread) {
   EXPECT_NE(row->name.find("engine"), std::string::npos) << row->name;
 }
 
-TEST_F(WorkerTelemetryTest, TheStagesOfASampleHaveShareKeysAlthoughThoseOfItsCallWereReplaced) {
-  Caller caller{.trace = kTrace, .ids = {}, .arrived = kSecond};
+TEST_F(WorkerTelemetryTest, WhatALongCallRecordsAtItsEndHasTheShareKeys) {
+  on_engine([&] {
+    engine_.before_create = [](const engine::AdapterId&) {
+      share_others();
+      telemetry::log_info("test.late", "a record at the end of a long call");
+      return Status();
+    };
+  });
+  ASSERT_TRUE(create_adapter("a").status.ok());
+  ASSERT_TRUE(collector_.flush());
+  ASSERT_TRUE(collector_.receiver.wait_until([&] { return collector_.log("test.late").has_value(); }));
+  expect_share_keys(collector_.log("test.late")->attributes);
+}
+
+TEST_F(WorkerTelemetryTest, TheStagesOfALongSampleHaveTheShareKeys) {
+  Caller caller{.trace = {}, .ids = {}, .arrived = kSecond};
   caller.ids.set_session_id("session-1");
+  caller.keys =
+      std::make_shared<const telemetry::SharedKeys>(kTrace, telemetry::Attributes(share_keys(caller.ids, "tiny")));
+  caller.trace = caller.keys->context();
+  share_others();
   engine::SampleResult result;
   result.times = {.arrived = kSecond, .started = 2 * kSecond, .first_token = 3 * kSecond, .ended = 4 * kSecond};
   record_sample(caller, SampleFacts(), "tiny", Result<engine::SampleResult>(result), 5 * kSecond);

@@ -117,15 +117,19 @@ TEST(Share, KeysOfAContextThenOnItsChildrenAndOnRoots) {
   EXPECT_EQ(collector.span("root")->parent_span_id, "");
 }
 
+uint32_t keep_and_release(Attributes keys) {
+  const uint32_t number = internal::keep_share_keys(keys, 0);
+  internal::release_share_keys(number);
+  return number;
+}
+
 TEST(Share, MoreSetsThanAreKeptThenTheOldestIsForgottenAndNoOtherTaken) {
-  constexpr auto kReplaced = internal::KeptUntil::kReplaced;
-  const uint32_t first = internal::keep_share_keys({{"key", "first"}}, 0, kReplaced);
+  const uint32_t first = keep_and_release({{"key", "first"}});
   const auto kept = internal::kept_share_keys(first);
   ASSERT_NE(kept, nullptr);
   EXPECT_EQ(kept->value(0), "first");
   uint32_t last = 0;
-  for (size_t i = 0; i < internal::kShareKeySetsMax; ++i)
-    last = internal::keep_share_keys({{"key", "later"}}, 0, kReplaced);
+  for (size_t i = 0; i < internal::kShareKeySetsMax; ++i) last = keep_and_release({{"key", "later"}});
   EXPECT_EQ(internal::kept_share_keys(first), nullptr);
   EXPECT_EQ(internal::kept_share_keys(last)->value(0), "later");
   EXPECT_EQ(internal::kept_share_keys(last + 1), nullptr);
@@ -133,7 +137,7 @@ TEST(Share, MoreSetsThanAreKeptThenTheOldestIsForgottenAndNoOtherTaken) {
 }
 
 void share_others(size_t count) {
-  for (size_t i = 0; i < count; ++i) internal::keep_share_keys({{"key", "other"}}, 0, internal::KeptUntil::kReplaced);
+  for (size_t i = 0; i < count; ++i) keep_and_release({{"key", "other"}});
 }
 
 TEST(Share, ManyOthersBeginWhileASpanRunsThenItsKeysStay) {
@@ -154,8 +158,28 @@ TEST(Share, ManyOthersBeginWhileASpanRunsThenItsKeysStay) {
   EXPECT_EQ(text_of(collector.span("step")->attributes, "tuft.request_id"), "r-1");
 }
 
+TEST(Share, ManyOthersBeginWhileKeysAreHeldThenTheyStay) {
+  WithCollector collector;
+  const SpanContext remote = from_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+  SharedKeys above(remote, {{"tuft.session_id", "s-1"}});
+  SharedKeys held;
+  held = SharedKeys(above.context(), {{"tuft.request_id", "r-1"}});
+  const uint32_t inherited = above.context().keys;
+  { const SharedKeys none(above.context(), {{"empty", ""}}); }  // releases nothing that others hold
+  share_others(internal::kShareKeySetsMax);
+  ASSERT_NE(internal::kept_share_keys(inherited), nullptr);
+  above = SharedKeys();
+  share_others(internal::kShareKeySetsMax);
+  EXPECT_EQ(internal::kept_share_keys(inherited), nullptr);
+  get_tracer("tuft.test").start_span("step", {.parent = held.context()}).end();
+  ASSERT_TRUE(collector.flush());
+  EXPECT_EQ(text_of(collector.span("step")->attributes, "tuft.session_id"), "s-1");
+  EXPECT_EQ(text_of(collector.span("step")->attributes, "tuft.request_id"), "r-1");
+  EXPECT_EQ(collector.span("step")->trace_id, remote.trace_id_hex());
+}
+
 TEST(Share, SpanEndedThenItsKeysAreTheNewestThatCanBeReplaced) {
-  const uint32_t number = internal::keep_share_keys({{"key", "work"}}, 0, internal::KeptUntil::kReleased);
+  const uint32_t number = internal::keep_share_keys({{"key", "work"}}, 0);
   share_others(internal::kShareKeySetsMax);
   internal::release_share_keys(number);
   share_others(internal::kShareKeySetsMax - 1);
