@@ -253,7 +253,7 @@ TRAINING = dashboard("tuft-training", "tuft / Training", "Runs, steps, loss, gra
         Panel("Utilisation", "Of what the device can do (MFU): while passes run, and of all the time.", "percentunit",
               [("max by (base_model) (tuft_training_mfu_ratio{MODEL})", "{{base_model}} while passes run"),
                ("sum by (base_model) (rate(tuft_training_model_flops_total{MODEL}[RANGE])) / "
-                "max by (base_model) (tuft_device_peak_flops_per_second{MODEL})", "{{base_model}} of all the time")],
+                "sum by (base_model) (tuft_device_peak_flops_per_second{MODEL})", "{{base_model}} of all the time")],
               top=1),
         Panel("Device time", "Seconds a second that the device worked, by kind. GPUs only.", "none",
               rate("tuft_device_time_seconds_total", "MODEL", "base_model, work"), stack=True),
