@@ -14,9 +14,11 @@ namespace tuft::worker {
 namespace {
 
 // Operations without a pass (optimizer steps, loads, saves) run before passes, since clients then send what makes the
-// next pass fuller. A pass waits for at most so many of them, and only while they have taken less than this time: the
-// creation of a large adapter takes a second.
+// next pass fuller. A pass waits for at most so many of them. They begin only while those before them have taken less
+// time than the last pass, within these limits, so that the loads of one user take hardly more time than the passes of
+// the others.
 constexpr int kTurnsInARowMax = 64;
+constexpr Nanos kTurnsTimeMin = 5 * kMillisecond;
 constexpr Nanos kTurnsTimeMax = kSecond / 2;
 
 // The page of its adapter, and the page of an adapter that makes room for it.
@@ -315,7 +317,7 @@ void EngineLoop::run_training_piece() {
   ++steps_;
   sampler_->pause();
   const bool others_wait = !trainer_->idle() || !stepping_.empty();
-  if (!others_wait) turns_before_pass_ = {};
+  if (!others_wait) turns_before_pass_ = {.time_max = kTurnsTimeMin};
   if (!stepped_.empty()) {
     const std::string name = std::move(stepped_.front());
     stepped_.pop_front();
@@ -329,8 +331,9 @@ void EngineLoop::run_training_piece() {
     // Steps alone do not begin a new series of turns: a pass that waits as well comes next, before further turns.
     run_steps();
   } else {
-    turns_before_pass_ = {};
+    const Nanos begin = clock_.monotonic();
     trainer_->step();
+    turns_before_pass_ = {.time_max = std::clamp(clock_.monotonic() - begin, kTurnsTimeMin, kTurnsTimeMax)};
   }
   read_adapter_memory();
   gauges_.progressed(clock_.monotonic());
@@ -342,7 +345,7 @@ void EngineLoop::read_adapter_memory() {
 }
 
 bool EngineLoop::may_take_turn() const {
-  return turns_before_pass_.count < kTurnsInARowMax && turns_before_pass_.time < kTurnsTimeMax;
+  return turns_before_pass_.count < kTurnsInARowMax && turns_before_pass_.time < turns_before_pass_.time_max;
 }
 
 // The turn is that of the tenant whose operation is the first. If it throws, nothing has changed.

@@ -163,6 +163,7 @@ class EngineLoop {
   struct {
     int count = 0;
     Nanos time = 0;
+    Nanos time_max = 0;
   } turns_before_pass_;         // the turns of turns_ since a pass or a step has been waiting
   bool lacked_memory_ = false;  // a queue may lack a turn
   std::unique_ptr<engine::Sampler> sampler_;

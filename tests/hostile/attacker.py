@@ -130,6 +130,16 @@ class Attacker:
             self.client.result(self.client.post("unload_model", {"model_id": model, "type": "unload_model"}))
             yield
 
+    def loads(self):
+        """Operations of several runs that are no passes, without waiting for their results."""
+        models = [self.client.model(MODEL, self.session, rank=32) for _ in range(4)]
+        saved = self.client.result(self.client.post("save_weights", {
+            "model_id": models[0], "path": "loaded", "seq_id": 1, "overwrite": True, "type": "save_weights"}))
+        for model in itertools.cycle(models):
+            self.client.post("load_weights", {
+                "model_id": model, "path": saved.json["path"], "optimizer": True, "type": "load_weights"})
+            yield
+
     def disk(self):
         model = self.client.model(MODEL, self.session, rank=32)
         for number in itertools.count(1):
@@ -167,7 +177,7 @@ class Attacker:
 
 
 ATTACKS = ("unfinished_heads", "slow_readers", "many_requests", "decoding", "memory", "futures", "sampling_places",
-           "kv_cache", "adapters", "disk", "store", "telemetry", "archives")
+           "kv_cache", "adapters", "loads", "disk", "store", "telemetry", "archives")
 
 
 def attack(name, url, stop, turns, failures):

@@ -77,6 +77,34 @@ TEST_F(EngineLoopTest, TurnsTakeLongThenAPassWaitsForFewOfThem) {
   EXPECT_EQ(turns_before_pass, 1);
 }
 
+// The passes of one user, one after the other, beside the loads of another.
+TEST_F(EngineLoopTest, PassesAreShortThenTurnsTakeNoMoreTimeThanThey) {
+  start(0, false);
+  create_training("a");
+  int turns = 0;
+  std::vector<int> turns_before_pass;
+  engine_.before_forward = [&](const engine::Pack&) {
+    clock_.advance(20 * kMillisecond);
+    turns_before_pass.push_back(std::exchange(turns, 0));
+    return Status();
+  };
+  std::vector<std::future<Status>> all;
+  for (int i = 0; i < 100; ++i) {
+    all.push_back(post({.queue = "load " + std::to_string(i), .run = [&](EngineContext&) {
+                          clock_.advance(4 * kMillisecond);
+                          ++turns;
+                        }}));
+  }
+  for (size_t passes = 1; passes <= 2; ++passes) {
+    post_training("a");
+    while (turns_before_pass.size() < passes) ASSERT_TRUE(loop_->run_engine_step());
+  }
+  EXPECT_EQ(turns_before_pass[0], 2) << "no pass ran before";
+  EXPECT_EQ(turns_before_pass[1], 5);
+  run_engine();
+  for (auto& one : all) EXPECT_TRUE(one.get().ok());
+}
+
 TEST_F(EngineLoopTest, OperationsThenOnlyThoseThatHaveBegunAreRunning) {
   const RecordedMetrics metrics;
   start(0, false);
