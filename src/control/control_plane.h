@@ -64,8 +64,9 @@ class ControlPlane {
   // Returns kGone for a session of the user that has ended, and kNotFound for an unknown one.
   virtual Status heartbeat(const UserId&, const SessionId&) = 0;
   // Ends a session as its expiry would: cancels its pending operations, saves its changed runs
-  // (limits.save_before_expiry), unloads them, and drops its samplers. Returns before that is done. Ending a session
-  // twice is not an error. Returns kNotFound for an unknown session. `finish`: the client's reason, which is kept.
+  // (limits.save_before_expiry), unloads them, and drops its samplers. Returns before that is done; each run counts
+  // against the user's limit until it is gone. Ending a session twice is not an error. Returns kNotFound for an unknown
+  // session. `finish`: the client's reason, which is kept.
   virtual Status end_session(const UserId&, const SessionId&, const SessionFinish& finish) = 0;
 
   // Submissions. `trace` is the server span of the request: the operation's spans become its children.

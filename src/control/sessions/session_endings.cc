@@ -122,7 +122,7 @@ bool Sessions::begin_end(const SessionId& id, SessionEnd why, const SessionFinis
   return true;
 }
 
-// Moves what can be long, because the lock is held.
+// Moves what can be long, because the lock is held. What is left is small, and stays as long as the session has runs.
 void Sessions::note_end_locked(const SessionId& id, Session& session, SessionEnd why, const SessionFinish& finish) {
   session.ending = why;
   ending_.insert(id);
@@ -135,6 +135,8 @@ void Sessions::note_end_locked(const SessionId& id, Session& session, SessionEnd
               .display_name = session.request.display_name,
               .user_metadata = std::move(session.request.user_metadata)});
   session.request.user_metadata.clear();
+  session.request.tags.clear();
+  session.memory = {};
 }
 
 void Sessions::go_on_ending(const SessionId& id) {

@@ -5,8 +5,9 @@
 // sweep() repeats it until nothing is left, and then erases the record. A restart of the server changes nothing of
 // this.
 //
-// A user's sessions are limited in number and in the memory of what their clients say about themselves. So are the
-// records of a user that the store has not written yet: other users' writes wait behind them.
+// A user's sessions are limited in number and in the memory of what their clients say about themselves. Those that end
+// do not count: they stay only as long as they have runs, which count in limits.runs_per_user_max. The records of a
+// user that the store has not written yet are limited, too: other users' writes wait behind them.
 //
 // A call costs what it returns and the logarithm of what the user has. Only create() at the user's limit looks at all
 // sessions of the user, and sweep() at all that are to end. The maps grow in small steps (sharded_map.h).

@@ -297,6 +297,57 @@ TEST_F(Tenants, AModelWhoseCreationIsCancelledTakesNoPlace) {
   EXPECT_EQ(worker().calls_of("create_adapter").size(), 1U);
 }
 
+// Otherwise a user who ends sessions faster than their runs are saved could have any number of adapters at the worker.
+TEST_F(Tenants, ARunWhoseSessionHasEndedCountsUntilItIsGone) {
+  config().limits.runs_per_user_max = 1;
+  const auto [ended, run] = boot_with_session_and_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  worker().hold_answers(true);
+  ASSERT_TRUE(plane().end_session(alice, ended, {}).ok());
+  const CreateModel request = create_request(session(alice));
+  const auto refused = plane().create_model(alice, request, no_trace);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().reason, "runs_per_user_max");
+  EXPECT_NE(refused.error().message.find("try again"), std::string::npos) << refused.error().message;
+  worker().stop_holding();
+  sweep_until([&] { return plane().create_model(alice, request, no_trace).ok(); });
+  value<CreateModelResult>(alice, plane().create_model(alice, request, no_trace)->request);
+  EXPECT_EQ(worker().calls_of("save_state").size(), 1U);
+  EXPECT_EQ(worker().adapters(), 1U);
+}
+
+TEST_F(Tenants, ARepeatedRequestForAModelEndsOneIdleSessionOnly) {
+  config().limits.runs_per_user_max = 2;
+  boot();
+  for (int i = 0; i < 2; ++i) value<OptimStepResult>(alice, optim_step(create_model(alice), alice, 1));
+  advance(61 * kSecond);
+  const CreateModel request = create_request(session(alice));
+  worker().hold_answers(true);
+  for (int i = 0; i < 3; ++i) {
+    const auto refused = plane().create_model(alice, request, no_trace);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().reason, "runs_per_user_max");
+  }
+  worker().stop_holding();
+  sweep_until([&] { return plane().create_model(alice, request, no_trace).ok(); });
+  value<CreateModelResult>(alice, plane().create_model(alice, request, no_trace)->request);
+  EXPECT_EQ(worker().adapters(), 2U);
+  EXPECT_EQ(plane().catalog().sessions(alice, {}).items.size(), 2U);
+}
+
+TEST_F(Tenants, AnIdleSessionWhoseWorkerIsAwayDoesNotEndInVain) {
+  config().limits.runs_per_user_max = 1;
+  const auto [idle, run] = boot_with_session_and_run();
+  advance(61 * kSecond);
+  const CreateModel request = create_request(session(alice));
+  worker().die();
+  EXPECT_EQ(plane().create_model(alice, request, no_trace).error().reason, "runs_per_user_max");
+  EXPECT_TRUE(plane().get_info(alice, run).ok());
+  worker().start();
+  sweep_until([&] { return plane().create_model(alice, request, no_trace).ok(); });
+  EXPECT_EQ(plane().get_info(alice, run).error().reason, "session_ended");
+}
+
 // Otherwise a crash at this moment would lose an answer that the client has.
 TEST_F(Tenants, ARepetitionIsDurableNoSoonerThanTheFirst) {
   keep_state();

@@ -52,6 +52,7 @@ void RunEnding::note(const RunOperation& operation, const Result<FutureValue>& r
   }
   const bool again = is_retryable(result.error().code) && !is_over_checkpoints(result.error().reason);
   tries = again ? tries + 1 : kTriesMax;
+  if (tries >= kTriesMax) not_before = 0;  // nothing is waited for before the next step
 }
 
 RunSummary summary_of(const Run& run) {

@@ -120,7 +120,7 @@ struct RunEnding {
   SessionEnd why = SessionEnd::kSilent;
   bool saves = true;     // a save has still to be tried
   int tries = 0;         // failed ones of the current step
-  Nanos not_before = 0;  // of the next try
+  Nanos not_before = 0;  // of the next try, or of the next step
 
   // Takes note of the result of an operation of the run.
   void note(const RunOperation& operation, const Result<FutureValue>& result);
@@ -213,6 +213,16 @@ struct Run {
   // Whether a new restore point comes before the next operation, because the journal is long.
   bool saves_next_locked(Nanos now) const TUFT_REQUIRES(mutex) {
     return journal.is_long() && weights_changed && !gradient_pending && now >= drain_not_before && !closed && !broken;
+  }
+
+  // Returns whether its worker holds its adapter.
+  bool has_adapter_locked() const TUFT_REQUIRES(mutex) {
+    return created && backend()->actor().incarnation() == adapter_incarnation;
+  }
+  // Returns whether its adapter cannot be removed now: a worker that does not answer may answer again with the adapter
+  // in its memory, and so may one that has not come back since the server was restarted.
+  bool is_out_of_reach_locked() const TUFT_REQUIRES(mutex) {
+    return hopes || restoring_incarnation > 0 || (has_adapter_locked() && !backend()->actor().ready());
   }
 
   // RunTable::take_attended() returns it.

@@ -321,17 +321,15 @@ void RunExecutor::fail(const RunPtr& run, const std::vector<OperationPtr>& opera
 void RunExecutor::close(const RunPtr& run, const Error& why) {
   std::vector<OperationPtr> left;
   bool was_created = false;
-  bool was_counted = false;
   {
     MutexLock lock(run->mutex);
     if (run->closed) return;
     run->closed = true;
     run->hopes = false;
     was_created = run->created;
-    was_counted = !run->ending;
     left = run->log.drain();
   }
-  runs_.remove(run, was_counted);
+  runs_.remove(run);
   if (was_created) run->backend()->instruments().add_model(-1);
   fail(run, left, why);
 }

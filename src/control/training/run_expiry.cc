@@ -15,20 +15,16 @@ constexpr Nanos kPause = 10 * kSecond;  // before a failed step is tried again
 enum class Step : uint8_t { kNone, kSave, kUnload, kDrop };
 
 Step next_step_locked(Run& run, Nanos now) TUFT_REQUIRES(run.mutex) {
-  if (!run.ending || run.closed || run.running != nullptr || run.log.front() != nullptr) return Step::kNone;
+  if (!run.ending || run.closed || run.running != nullptr || run.is_out_of_reach_locked()) return Step::kNone;
+  if (!run.has_adapter_locked()) return Step::kDrop;  // what waits for its turn never gets it
   RunEnding& ending = *run.ending;
-  const actor::ModelActor& worker = run.backend()->actor();
-  const bool has_adapter = run.created && worker.incarnation() == run.adapter_incarnation;
-  // A worker that does not answer now may answer again with the adapter in its memory, and so may one that has not come
-  // back since the server was restarted.
-  const bool waits = run.hopes || run.restoring_incarnation > 0 || (has_adapter && !worker.ready());
-  if (waits || now < ending.not_before) return Step::kNone;
+  if (run.log.front() != nullptr || now < ending.not_before) return Step::kNone;
   ending.not_before = now + kPause;
   if (ending.tries >= RunEnding::kTriesMax && ending.saves) {
     ending.saves = false;
     ending.tries = 0;
   }
-  if (!has_adapter || ending.tries >= RunEnding::kTriesMax) return Step::kDrop;
+  if (ending.tries >= RunEnding::kTriesMax) return Step::kDrop;
   return ending.saves && run.weights_changed && !run.broken ? Step::kSave : Step::kUnload;
 }
 
@@ -56,7 +52,6 @@ void RunExpiry::begin(const RunPtr& run, SessionEnd why) {
     left = run->log.drain();
     parts_.runs.attend_locked(run);
   }
-  parts_.runs.uncount(*run);
   parts_.executor.fail(run, left,
                        Error{ErrorCode::kCancelled,
                              "not executed: " + parts_.sessions.ending_of(run->user, run->session), "session_ended"});

@@ -3,7 +3,9 @@
 // removed from the worker, and the run is gone.
 //
 // Saving and removing are operations like those of clients, so that they have their turn, their record and their trace.
-// A step that fails is tried again after 10 s, three times at most; then the next step follows.
+// A step that fails is tried again after 10 s, three times at most, and not at all if that cannot help, for instance
+// because the user's checkpoints are at their limit; then the next step follows at once. Until the run is gone it
+// counts against limits.runs_per_user_max.
 #pragma once
 
 #include "base/clock.h"

@@ -1,5 +1,6 @@
 #include "control/training/run_table.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -9,23 +10,29 @@ namespace tuft::control {
 
 Result<RunPtr> RunTable::add(const RunPtr& run) {
   for (bool reclaimed = false;; reclaimed = true) {
+    std::vector<RunPtr> own;
     {
       MutexLock lock(mutex_);
       if (const auto found = runs_.find(run->id); found != runs_.end()) {
         ++creations_.try_emplace(found->second, Creation{0, true}).first->second.requests;
         return found->second;
       }
-      const auto tenant = tenants_.find(run->user);
-      if ((tenant == tenants_.end() ? 0 : tenant->second.counted) < runs_per_user_max_) {
+      const auto users = by_user_.find(run->user);
+      const int count = users == by_user_.end() ? 0 : static_cast<int>(users->second.size());
+      if (count < runs_per_user_max_) {
         insert_locked(run);
         creations_.emplace(run, Creation{1, false});
         return run;
       }
+      if (count > 0) own.assign(users->second.begin(), users->second.end());
     }
-    if (reclaimed || !end_idle_session(run->user)) break;
+    if (reclaimed || !end_idle_session(own)) break;
   }
-  return over_quota(Quota::kRuns, "you have " + std::to_string(runs_per_user_max_) + " training runs",
-                    "end some clients (runs of a session that was silent for a minute make room by themselves)");
+  return over_quota(Quota::kRuns,
+                    "you have " + std::to_string(runs_per_user_max_) +
+                        " training runs (those of ended sessions count until they are saved and removed)",
+                    "end some clients and try again in a moment (runs of a session that was silent for a minute make "
+                    "room by themselves)");
 }
 
 bool RunTable::end_creation(const RunPtr& run, bool is_admitted) {
@@ -45,23 +52,17 @@ bool RunTable::restore(const RunPtr& run) {
   return insert_locked(run);
 }
 
-void RunTable::uncount(const Run& run) {
-  MutexLock lock(mutex_);
-  uncount_locked(run.user, 1);
-}
-
-void RunTable::remove(const RunPtr& run, bool counted) {
+void RunTable::remove(const RunPtr& run) {
   MutexLock lock(mutex_);
   erase_locked(*run);
-  tenants_[run->user].runs.erase(run);
-  uncount_locked(run->user, counted ? 1 : 0);
+  const auto own = by_user_.find(run->user);
+  own->second.erase(run);
+  if (own->second.empty()) by_user_.erase(own);
 }
 
 bool RunTable::insert_locked(const RunPtr& run) {
   if (!runs_.emplace(run->id, run).second) return false;
-  Tenant& tenant = tenants_[run->user];
-  tenant.runs.insert(run);
-  ++tenant.counted;
+  by_user_[run->user].insert(run);
   return true;
 }
 
@@ -71,18 +72,20 @@ void RunTable::erase_locked(const Run& run) {
   if (found != runs_.end() && found->second.get() == &run) runs_.erase(found);
 }
 
-void RunTable::uncount_locked(const UserId& user, int count) {
-  const auto tenant = tenants_.find(user);
-  tenant->second.counted -= count;
-  if (tenant->second.counted == 0 && tenant->second.runs.empty()) tenants_.erase(tenant);
-}
-
-bool RunTable::end_idle_session(const UserId& user) {
-  for (const RunPtr& run : of_user(user)) {
+// Runs that end make room by themselves: else each repetition of a refused request would end one more session. A run
+// whose worker may hold its adapter and does not answer makes none for now.
+bool RunTable::end_idle_session(const std::vector<RunPtr>& own) {
+  const bool some_end = std::any_of(own.begin(), own.end(), [](const RunPtr& run) {
+    MutexLock lock(run->mutex);
+    return run->closed || (run->ending && !run->is_out_of_reach_locked());
+  });
+  if (some_end) return false;
+  for (const RunPtr& run : own) {
     if (!sessions_.is_idle(run->session)) continue;
     {
       MutexLock lock(run->mutex);
-      if (run->ending || run->running != nullptr || !run->log.empty()) continue;
+      const bool is_at_rest = !run->ending && run->running == nullptr && run->log.empty();
+      if (!is_at_rest || run->is_out_of_reach_locked()) continue;
     }
     if (sessions_.end_idle(run->session)) return true;
   }
@@ -172,9 +175,9 @@ std::vector<RunPtr> RunTable::all() const {
 
 std::vector<RunPtr> RunTable::of_user(const UserId& user) const {
   MutexLock lock(mutex_);
-  const auto tenant = tenants_.find(user);
-  if (tenant == tenants_.end()) return {};
-  return {tenant->second.runs.begin(), tenant->second.runs.end()};
+  const auto own = by_user_.find(user);
+  if (own == by_user_.end()) return {};
+  return {own->second.begin(), own->second.end()};
 }
 
 std::vector<RunPtr> RunTable::of_session(const UserId& user, const SessionId& session) const {

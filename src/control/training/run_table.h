@@ -1,4 +1,5 @@
-// The training runs of the server, by id and by user, and the limit of runs per user.
+// The training runs of the server, by id and by user, and the limit of runs per user. A run whose session has ended
+// counts until it is gone: its worker has removed it, or has ended or lost its connection.
 //
 // A user sees only their own runs: an unknown run and another user's run give the same kNotFound.
 #pragma once
@@ -25,7 +26,9 @@ class RunTable {
       : runs_per_user_max_(runs_per_user_max), sessions_(sessions), checkpoints_(checkpoints) {}
 
   // A request is to create `run`: adds it, or returns the run that already has its id. At the limit it first ends one
-  // idle session of the user; kResourceExhausted if there is none.
+  // idle session of the user, unless runs of the user end already, and passes over runs whose worker may hold them and
+  // does not answer. kResourceExhausted if that makes no room at once; a repetition finds room when the runs that end
+  // are gone.
   Result<RunPtr> add(const RunPtr& run);
   // The request has been decided; call once for each run that add() returned. `is_admitted`: its operation creates the
   // run. Returns true if the caller has to close the run: it is new, and this was the last of the requests that had got
@@ -33,10 +36,8 @@ class RunTable {
   bool end_creation(const RunPtr& run, bool is_admitted);
   // Adds a run of the server's previous process, also beyond the limit. Returns false if its id is taken.
   bool restore(const RunPtr& run);
-  // From now on the run does not count against the limit. Call once, when its session begins to end.
-  void uncount(const Run& run);
-  // Removes the run. `counted`: uncount() was not called for it.
-  void remove(const RunPtr& run, bool counted);
+  // The run is gone, and does not count any more.
+  void remove(const RunPtr& run);
 
   // Returns the user's run. kNotFound: see unknown(); also for a run whose session ends.
   Result<RunPtr> find(const UserId& user, const RunId& run) const;
@@ -67,10 +68,9 @@ class RunTable {
  private:
   RunPtr find_any(const UserId& user, const RunId& run) const;
   std::vector<RunPtr> of_user(const UserId& user) const;
-  bool end_idle_session(const UserId& user);
+  bool end_idle_session(const std::vector<RunPtr>& own);
   bool insert_locked(const RunPtr& run) TUFT_REQUIRES(mutex_);
   void erase_locked(const Run& run) TUFT_REQUIRES(mutex_);
-  void uncount_locked(const UserId& user, int count) TUFT_REQUIRES(mutex_);
 
   const int runs_per_user_max_;
   Sessions& sessions_;
@@ -82,11 +82,8 @@ class RunTable {
     bool is_admitted = false;  // one of them, or one before them
   };
   std::unordered_map<RunPtr, Creation> creations_ TUFT_GUARDED_BY(mutex_);
-  struct Tenant {
-    std::unordered_set<RunPtr> runs;
-    int counted = 0;  // without those whose session ends
-  };
-  std::unordered_map<UserId, Tenant> tenants_ TUFT_GUARDED_BY(mutex_);  // users that have runs
+  // Of users that have runs.
+  std::unordered_map<UserId, std::unordered_set<RunPtr>> by_user_ TUFT_GUARDED_BY(mutex_);
   std::vector<RunPtr> attended_ TUFT_GUARDED_BY(mutex_);
 };
 

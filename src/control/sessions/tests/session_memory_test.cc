@@ -106,6 +106,20 @@ TEST_F(SessionMemory, TheSessionsOfAUserAreLimitedInBytesAndNumber) {
   EXPECT_TRUE(plane().create_session(alice, tagged).ok());
 }
 
+TEST_F(SessionMemory, ASessionThatEndsTakesNoRoomWhileItsRunIsSaved) {
+  config().limits.session_bytes_per_user_max = 256 << 10;
+  boot();
+  const CreateSession request = with_metadata(60'000);
+  const std::vector<SessionId> sessions = fill(alice, request, 1000);
+  const RunId run = create_model(sessions.front(), alice);
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  worker().hold_answers(true);
+  ASSERT_TRUE(plane().end_session(alice, sessions.front(), {}).ok());
+  EXPECT_TRUE(plane().create_session(alice, request).ok());
+  EXPECT_EQ(refusal(alice, request).reason, "session_bytes_per_user_max");
+  worker().stop_holding();
+}
+
 TEST_F(SessionMemory, RestoredSessionsCount) {
   config().limits.session_bytes_per_user_max = 256 << 10;
   keep_state();

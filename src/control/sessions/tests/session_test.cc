@@ -27,11 +27,12 @@ class SessionEndings : public PlaneTest {
     const Status alive = plane().heartbeat(user, session);
     return !alive.ok() && (alive.error().code == ErrorCode::kNotFound || alive.error().code == ErrorCode::kGone);
   }
-  // Returns true once no run is at the worker; waits for the files, at most 20 s.
-  bool run_leaves_the_worker() {
+  // Returns true once no run is at the worker; waits for the files, at most 20 s, and moves the clock by `step` each
+  // time.
+  bool run_leaves_the_worker(Nanos step = kSecond / 10) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (worker().adapters() > 0 && std::chrono::steady_clock::now() < end) {
-      advance(kSecond / 10);
+      advance(step);
       std::this_thread::yield();
     }
     return worker().adapters() == 0;
@@ -139,6 +140,16 @@ TEST_F(SessionEndings, AFailedSaveIsRetriedAndThenGivenUp) {
   be_silent();
   ASSERT_TRUE(run_leaves_the_worker());
   EXPECT_EQ(worker().calls_of("save_state").size(), 1U);
+}
+
+// Another try could not help, so nothing is waited for while the worker has the adapter.
+TEST_F(SessionEndings, ARunWhoseSaveIsRefusedForALimitOfItsUserLeavesTheWorkerAtOnce) {
+  config().limits.checkpoints_per_user_max = 0;
+  const auto [s, run] = boot_with_session_and_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  ASSERT_TRUE(plane().end_session(alice, s, {}).ok());
+  EXPECT_TRUE(run_leaves_the_worker(0));
+  EXPECT_TRUE(worker().calls_of("save_state").empty());
 }
 
 // A question about a future would be a sign of life, so only the worker is asked.
