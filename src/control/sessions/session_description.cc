@@ -3,6 +3,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/utf8.h"
+
 namespace tuft::control {
 namespace {
 
@@ -47,6 +49,10 @@ Status check_description(const CreateSession& request) {
       check_count("sdk_version", request.sdk_version.size(), kSdkVersionBytesMax, "bytes", "sdk_version_too_large"));
   TUFT_TRY(check_count("X-Idempotency-Key", request.idempotency_key.size(), kIdempotencyKeyBytesMax, "bytes",
                        "idempotency_key_too_large"));
+  // Records are JSON: another key would not be found again after a restart.
+  if (!is_utf8(request.idempotency_key)) {
+    return invalid_argument("X-Idempotency-Key is not UTF-8; send ASCII, such as a UUID", "idempotency_key_not_utf8");
+  }
   TUFT_TRY(check_count("display_name", request.display_name.size(), kDisplayNameBytesMax, "bytes",
                        "display_name_too_large"));
   TUFT_TRY(check_count("tags", request.tags.size(), kTagsMax, "entries", "tags_too_large"));

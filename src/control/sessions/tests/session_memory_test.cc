@@ -46,6 +46,7 @@ TEST_F(SessionMemory, EachFieldIsLimitedAndNamed) {
   expect_named("project_id", {.project_id = mebibyte});
   expect_named("sdk_version", {.sdk_version = mebibyte});
   expect_named("X-Idempotency-Key", {.idempotency_key = mebibyte});
+  expect_named("X-Idempotency-Key", {.idempotency_key = "\xe9"});  // a record cannot hold it
   expect_named("tags", {.tags = {mebibyte}});
   expect_named("display_name", {.display_name = mebibyte});
   expect_named("tags", {.tags = std::vector<std::string>(65)});  // empty ones
