@@ -71,8 +71,7 @@ double plan_seconds(const fs::path& root, size_t runs) {
                                   [&](const control::RunId& run) { return store.lists().newest_training(run); },
                                   [&](const control::RunId& run, uint64_t future_number) {
                                     return store.lists().saved_by(run, future_number);
-                                  },
-                                  [](const std::string&) { return false; }});
+                                  }});
   return seconds_since(begin);
 }
 

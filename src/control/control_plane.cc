@@ -362,8 +362,7 @@ class ControlPlaneImpl final : public ControlPlane {
                                 [this](const RunId& run) { return core_->checkpoints.lists().newest_training(run); },
                                 [this](const RunId& run, uint64_t future_number) {
                                   return core_->checkpoints.lists().saved_by(run, future_number);
-                                },
-                                [this](const std::string& path) { return core_->checkpoints.is_unreadable(path); }};
+                                }};
     const size_t unreadable = state.unreadable;
     std::vector<CustomLossRecord> custom_losses = std::move(state.custom_losses);
     const auto may_be_held = [this](const RunRecord& run) {

@@ -98,11 +98,14 @@ class Recovery:
         self.go_on(max(highest, anchor.seq))
 
     def find_anchor(self, listed):
-        """Returns the newest save or load. If its checkpoint was deleted, returns the newest save that still exists."""
+        """Returns the newest save or load. If its checkpoint was deleted, returns the newest save that still exists, and
+        if there is none, the newest again: the run stays there, and is refused."""
         anchors = sorted(self.trainer.anchors, key=lambda one: one.seq)
         self.newest_is_gone = bool(anchors) and f"weights/{anchors[-1].name}" not in listed
-        if self.newest_is_gone:
-            anchors = [one for one in anchors if one.is_save and f"weights/{one.name}" in listed]
+        left = [one for one in anchors if one.is_save and f"weights/{one.name}" in listed]
+        self.is_refused = self.newest_is_gone and not left
+        if self.newest_is_gone and left:
+            anchors = left
         self.trainer.anchors = anchors
         return anchors[-1] if anchors else Anchor(0, "", 0)
 
@@ -179,6 +182,8 @@ class Recovery:
         trainer.told, trainer.passes, trainer.step = anchor.step is None, 0, anchor.step
         if self.unheard:
             trainer.ops.remove(self.unheard)
+        if self.is_refused:
+            return self.begin_again(highest)
         warnings = []
 
         def warned(op):
@@ -198,6 +203,17 @@ class Recovery:
                 promise(warnings or not self.must_lose, "the client is told what it lost", anchor)
         else:
             self.send_again()
+
+    def begin_again(self, highest):
+        """The run has lost its only checkpoint: it never goes on from other weights by itself."""
+        trainer = self.trainer
+        if self.sure:
+            trainer.next_seq = highest + (2 if self.unheard else 1)
+            op = trainer.do(self.raw, "forward")
+            named = f"/weights/{self.anchor.name} is gone" in op.error
+            promise(not op.ok and named, "a run that lost its only checkpoint is refused", op)
+        trainer.lost_runs += 1
+        trainer.begin_run()
 
     def free_numbers(self):
         """Operations after the checkpoint whose result is kept, such as a sampler's weights, lose their number."""

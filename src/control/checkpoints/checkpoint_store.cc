@@ -40,18 +40,12 @@ void CheckpointStore::take(CheckpointStorage::Found found, const PathSet* kept) 
   add(std::move(checkpoint), found.place);
 }
 
-void CheckpointStore::skip(const CheckpointStorage::Found& found, const std::string& why) {
-  skipped_.insert(found.name);
+void CheckpointStore::skip(const CheckpointStorage::Found& found, const std::string& why) const {
   if (only_looks_) return;
   const fs::path name(found.name);
   telemetry::log_warning("checkpoint.skipped", "a checkpoint cannot be used: " + why,
                          {{"tuft.checkpoint", found.place.filename().string()},
                           {"tuft.run_folder", name.parent_path().parent_path().filename().string()}});
-}
-
-bool CheckpointStore::is_unreadable(std::string_view path) const {
-  const auto parsed = parse_checkpoint_path(path);
-  return parsed.ok() && skipped_.contains(name_of(*parsed));
 }
 
 CheckpointStore::Ptr CheckpointStore::add(Checkpoint checkpoint, const fs::path& place) {

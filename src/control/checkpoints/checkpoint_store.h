@@ -42,8 +42,6 @@ class CheckpointStore {
   // [disk] Fills the index. `kept` has the paths (tinker://...) of the ephemeral checkpoints to keep; null: all. A
   // checkpoint that cannot be read is skipped with a warning.
   void scan(const PathSet* kept);
-  // Returns whether scan() has skipped the checkpoint `path` (tinker://...).
-  bool is_unreadable(std::string_view path) const;
 
   // Finds a checkpoint that the user may read: an own or a public one. Returns kNotFound for others.
   Result<Ptr> find_readable(const UserId& user, std::string_view path) const;
@@ -89,7 +87,6 @@ class CheckpointStore {
   const bool only_looks_;
   const std::shared_ptr<CheckpointSpace> space_;
   CheckpointLists lists_;
-  PathSet skipped_;  // by name_of(); written by scan() only
 };
 
 // Replaces the server's checkpoint directory `root` in the message of `error`, which a worker wrote and a client may

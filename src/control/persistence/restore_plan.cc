@@ -42,14 +42,13 @@ bool changes_weights(OperationType type) {
 
 // The state to which a run is rolled back.
 struct Boundary {
-  CheckpointPtr checkpoint;  // null: the start
+  CheckpointPtr checkpoint;  // null: the start, or one that is not there
   uint64_t number = 0;
   std::optional<int64_t> seq_id;
-  bool is_unreadable = false;  // instead of a checkpoint
 
   // Compares the seq_ids if both have one, because that is the order of execution.
   bool is_before(const FutureRecord& future) const {
-    if (future.keys.seq_id && (seq_id || checkpoint == nullptr)) return *future.keys.seq_id > seq_id.value_or(0);
+    if (future.keys.seq_id && (seq_id || number == 0)) return *future.keys.seq_id > seq_id.value_or(0);
     return future.number > number;
   }
   // A save of the server has a higher number than operations that were submitted before it and executed after it.
@@ -93,9 +92,7 @@ Boundary find_boundary(RunRecord& record, const CheckpointIndex& checkpoints) {
     }
   } else if (record.restore_point && boundary.checkpoint == nullptr) {
     record.weights_changed = true;  // its checkpoint was deleted or replaced, or cannot be read
-    if (checkpoints.is_unreadable(record.restore_point->path)) {
-      boundary = {nullptr, record.restore_number, record.restore_seq_id, true};
-    }
+    boundary = {nullptr, record.restore_number, record.restore_seq_id};
   }
   return boundary;
 }
@@ -107,9 +104,11 @@ RunPlan plan_run(RestoredRun& run, const std::vector<const FutureRecord*>& futur
   run.checkpoint = boundary.checkpoint;
   run.lost = run.record.weights_changed || run.record.gradient_pending;
   int64_t highest = std::max(run.record.next_seq_id - 1, boundary.seq_id.value_or(0));
+  int64_t kept = 0;  // the highest number before the boundary
   for (const FutureRecord* future : futures) {
     if (is_gone(*future)) continue;  // undone by an earlier restart, which freed its number
     if (future->keys.seq_id) highest = std::max(highest, *future->keys.seq_id);
+    if (future->keys.seq_id && !boundary.is_before(*future)) kept = std::max(kept, *future->keys.seq_id);
     if (future->state == State::kFailed || !changes_weights(future->keys.operation)) continue;
     run.lost = run.lost || boundary.is_before(*future);
   }
@@ -117,19 +116,20 @@ RunPlan plan_run(RestoredRun& run, const std::vector<const FutureRecord*>& futur
   record.weights_changed = run.lost;
   record.gradient_pending = false;
   record.next_seq_id = highest + 1;
-  if (run.lost && boundary.seq_id) record.next_seq_id = *boundary.seq_id + 1;
-  if (run.lost && boundary.checkpoint == nullptr && !boundary.is_unreadable) record.next_seq_id = 1;
+  if (run.lost && boundary.seq_id) {
+    record.next_seq_id = *boundary.seq_id + 1;
+  } else if (run.lost && boundary.checkpoint == nullptr) {
+    record.next_seq_id = kept + 1;
+  }
   record.restore_number = boundary.number;
   record.restore_seq_id = boundary.seq_id;
   if (boundary.checkpoint != nullptr) {
     record.restore_point = CheckpointRef{boundary.checkpoint->path.str(), boundary.checkpoint->future_number};
-  } else if (!boundary.is_unreadable) {
-    record.restore_point.reset();
   }
   if (record.restore_point) {
     plan.to = "checkpoint " + record.restore_point->path;
     if (boundary.seq_id) plan.to += " (seq_id " + std::to_string(*boundary.seq_id) + ")";
-    if (boundary.is_unreadable) plan.to += ", which cannot be read";
+    if (boundary.checkpoint == nullptr) plan.to += ", which is gone or cannot be read";
   }
   return plan;
 }

@@ -9,9 +9,9 @@
 // A run whose worker may hold it still is not decided here: it stays as it was, and its operations that were not
 // finished stay pending (control/training/run_resumption.h).
 //
-// A checkpoint that was deleted is gone, and the run goes back further: to the newest that is there, or to its first
-// state. One that is there but cannot be read is passed over for an older one; a run that has no other keeps pointing
-// at it, and is refused until its user decides.
+// A checkpoint that is not there, because it was deleted or replaced or cannot be read, is passed over for the newest
+// that the run saved itself. A run that has no other keeps pointing at it, and is refused until its user decides: it
+// never goes on from weights that nobody asked for, and comes back if the checkpoint does.
 #pragma once
 
 #include <functional>
@@ -36,7 +36,7 @@ struct RunFallback {
 
 struct RestoredRun {
   RunRecord record;          // next_seq_id agrees with the weights
-  CheckpointPtr checkpoint;  // null: its first state, or, if the record has a restore point, one that cannot be read
+  CheckpointPtr checkpoint;  // null: its first state, or, if the record has a restore point, one that is not there
   bool lost = false;         // the weights lack something that it did
   // A worker may hold it: its operations that were not finished, in the order of execution, and what if none does.
   std::vector<FutureRecord> unfinished = {};
@@ -61,7 +61,6 @@ struct CheckpointIndex {
   std::function<CheckpointPtr(const std::string& path)> find;      // null: none
   std::function<CheckpointPtr(const RunId& run)> newest_training;  // by future number
   std::function<CheckpointPtr(const RunId& run, uint64_t future_number)> saved_by;
-  std::function<bool(const std::string& path)> is_unreadable;  // its directory is there, but cannot be used
 };
 
 // Gives the sampling sessions that follow one run (follow_key()) the checkpoint of the newest save among them: a save

@@ -29,7 +29,7 @@ RunRecord record_of_locked(const Run& run, Nanos wall) TUFT_REQUIRES(run.mutex) 
   record.next_ephemeral_name = run.next_ephemeral_name;
   if (run.restore_point) {
     const CheckpointPtr& checkpoint = run.restore_point->checkpoint;
-    record.restore_point = checkpoint == nullptr ? run.restore_point->unreadable
+    record.restore_point = checkpoint == nullptr ? run.restore_point->missing
                                                  : CheckpointRef{checkpoint->path.str(), checkpoint->future_number};
     record.restore_with_optimizer = run.restore_point->with_optimizer;
     record.restore_number = run.restore_point->number;
@@ -173,7 +173,7 @@ RunPtr run_of(const RestoredRun& restored, const ModelPtr& model, const ModelBac
                                       .number = record.restore_number,
                                       .seq_id = record.restore_seq_id,
                                       .lacks_gradient = record.restore_lacks_gradient,
-                                      .unreadable = *record.restore_point,
+                                      .missing = *record.restore_point,
                                       .hold = hold_checkpoint(restored.checkpoint, record.user)};
   }
   if (restored.checkpoint != nullptr && restored.checkpoint->servers_save) {

@@ -102,14 +102,14 @@ std::string call_id_of(const RunOperation& operation);
 
 // The checkpoint from which a run's adapter is restored after its worker or the server was restarted.
 struct RestorePoint {
-  CheckpointPtr checkpoint;  // null: there is only `unreadable`
+  CheckpointPtr checkpoint;  // null: there is only `missing`
   bool with_optimizer = false;
   uint64_t number = 0;            // of the future that saved or loaded it
   std::optional<int64_t> seq_id;  // of the same operation
   // A gradient was pending when it was saved, and no checkpoint holds gradients: a client that goes back to this point
   // must be told of that, too. False after a restore that told it.
   bool lacks_gradient = false;
-  CheckpointRef unreadable = {};  // the checkpoint that should be here, but could not be read when the server started
+  CheckpointRef missing = {};  // what should be here, but was gone or could not be read when the server started
   CheckpointHoldPtr hold = nullptr;
 };
 

@@ -190,7 +190,7 @@ void RunRestorer::load_weights(const RestorePtr& restore) {
   }
   if (!point) return repeat(restore);
   if (point->checkpoint == nullptr) {
-    return refuse(*restore, point->unreadable.path, "it was skipped when the server started");
+    return refuse(*restore, point->missing.path, "it was deleted or replaced, or was skipped when the server started");
   }
   const WorkerCalls::Call call = WorkerCalls::begin_call("training_backend.load_state", run, restore->incarnation);
   call.span->set_attributes({{"tuft.optimizer", point->with_optimizer}, {"tuft.restored", true}});
@@ -296,13 +296,13 @@ void RunRestorer::refuse(const Restore& restore, const std::string& checkpoint, 
     run->adapter_incarnation = restore.incarnation;
     run->restoring_incarnation = 0;
     run->broken = data_loss("not executed: this model stopped at a restart, because its checkpoint " + checkpoint +
-                                " could not be read; load another checkpoint into it, or unload it (the server's log "
-                                "says what is wrong with the checkpoint)",
+                                " is gone or could not be read; load another checkpoint into it, or unload it (the "
+                                "server's log says what is wrong with the checkpoint)",
                             "model_lost");
     from_store = std::exchange(run->from_store, false);
   }
   if (from_store) metrics::store().restore_runs.add(1, {{"result", "corrupted"}});
-  telemetry::log_error("model.corrupted", "checkpoint " + checkpoint + " cannot be read: " + why,
+  telemetry::log_error("model.corrupted", "checkpoint " + checkpoint + " is gone or cannot be read: " + why,
                        KeyAttributes(keys_of(*run)));
   executor_.pump(run);
 }

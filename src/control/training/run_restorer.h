@@ -11,8 +11,8 @@
 // and the operations of the run wait. So is one for which there is no room for pages, if the base model has other
 // workers. Meanwhile the run can be unloaded, once what waits before that is cancelled.
 //
-// A run whose restore point cannot be read never goes on from other weights by itself: its operations fail with
-// kDataLoss "model_lost" until its user loads a checkpoint or unloads it.
+// A run whose restore point is gone or cannot be read never goes on from other weights by itself: its operations fail
+// with kDataLoss "model_lost" until its user loads a checkpoint or unloads it.
 #pragma once
 
 #include <atomic>

@@ -112,6 +112,30 @@ TEST_F(CheckpointActionsTest, RunIsRestoredFromADeletedCheckpointUntilTheServerS
   sweep_until([&] { return worker().weights_of(run.str()) == 1; });
 }
 
+TEST_F(CheckpointActionsTest, ARunWhoseCheckpointWasDeletedIsRefusedAtEveryStartUntilItsUserDecides) {
+  keep_state();
+  const RunId theirs = boot_with_run();
+  optim_step(theirs, alice, 1);
+  const std::string spare = saved(theirs, 2, "spare");
+  optim_step(theirs, alice, 3);
+  const std::string path = saved(theirs, 4, "one");
+  for (const std::string& each : {spare, path}) ASSERT_TRUE(set_public(alice, each, true).ok());
+  const RunId run = create_model(bob);
+  value<LoadWeightsResult>(bob, load(run, bob, 1, path));
+  ASSERT_TRUE(remove(alice, path).ok());
+  for (const int64_t seq : {2, 3}) {
+    ASSERT_TRUE(durable().ok());
+    boot();
+    const Error error = failure(bob, optim_step(run, bob, seq));
+    EXPECT_EQ(error.reason, "model_lost");
+    EXPECT_NE(error.message.find(path + " is gone"), std::string::npos) << error.message;
+  }
+  EXPECT_EQ(worker().weights_of(theirs.str()), 1) << "a run with another checkpoint of its own goes back to that";
+  value<LoadWeightsResult>(bob, load(run, bob, 4, spare));
+  value<OptimStepResult>(bob, optim_step(run, bob, 5));
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
+}
+
 TEST_F(CheckpointActionsTest, OnlyTheOwnerActs) {
   const RunId run = boot_with_run();
   const std::string path = saved(run, 1, "x");
