@@ -179,10 +179,9 @@ class BucketStorage final : public CheckpointStorage {
     if (replaced != nullptr) before = index_text(replaced->files->directory(), *replaced);
     const Status put = write_index(checkpoint.path, index_text(prepared, checkpoint), std::move(before), prepared);
     if (!put.ok()) return storage_error("cannot commit a checkpoint", put.error());
-    if (replaced != nullptr) used_[replaced->files->directory().string()].names.erase(index_name(checkpoint.path));
+    note_entry(index_name(checkpoint.path), prepared.string());
     Use& use = used_[prepared.string()];
     use.users = std::max(use.users, 1);
-    use.names.insert(index_name(checkpoint.path));
     return prepared;
   }
 
@@ -196,6 +195,7 @@ class BucketStorage final : public CheckpointStorage {
     const Status removed = write_index(checkpoint.path, std::nullopt, index_text(place, checkpoint), {});
     if (!removed.ok()) return storage_error("cannot delete a checkpoint", removed.error());
     used_[place.string()].names.erase(index_name(checkpoint.path));
+    place_of_.erase(index_name(checkpoint.path));
     return {};
   }
 
@@ -210,7 +210,10 @@ class BucketStorage final : public CheckpointStorage {
     if (use != used_.end()) {
       // Those of ephemeral checkpoints, which are forgotten and not retired.
       const auto gone = used_.extract(use);
-      for (const std::string& name : gone.mapped().names) remove_entry(name);
+      for (const std::string& name : gone.mapped().names) {
+        place_of_.erase(name);
+        remove_entry(name);
+      }
     }
     remove_files(place.string());
   }
@@ -304,11 +307,19 @@ class BucketStorage final : public CheckpointStorage {
       return false;
     }
     if (entry->checkpoint.ok() && !stored.contains(entry->place)) entry->checkpoint = data_loss("its files are gone");
-    Use& use = used_[entry->place];
-    ++use.users;
-    use.names.insert(name);
+    ++used_[entry->place].users;
+    note_entry(name, entry->place);
     found_.push_back({entry->place, std::move(short_name), std::move(entry->checkpoint)});
     return true;
+  }
+
+  // From now on the object of the index names this place, and no other: neither that of a checkpoint that was replaced,
+  // nor that of an ephemeral one that was forgotten, whose files somebody still uses.
+  void note_entry(const std::string& name, const std::string& place) {
+    std::string& named = place_of_[name];
+    if (const auto former = used_.find(named); former != used_.end()) former->second.names.erase(name);
+    named = place;
+    used_[place].names.insert(name);
   }
 
   // If an entry cannot be read, its files are among those that no other names.
@@ -361,11 +372,15 @@ class BucketStorage final : public CheckpointStorage {
     return true;
   }
 
-  // If that fails, clean_up() tries again.
+  // If that fails, clean_up() tries again. Either way nothing puts back what an earlier failure has left to settle.
   void remove_entry(const std::string& name) {
-    if (bucket_->remove(name).ok()) return;
-    unsettled_.try_emplace(name);
-    pause();
+    if (bucket_->remove(name).ok()) {
+      const auto former = unsettled_.extract(name);
+      if (!former.empty()) discard_all(former.mapped().doomed);
+    } else {
+      unsettled_[name].text.reset();
+      pause();
+    }
   }
 
   void discard_all(const std::vector<fs::path>& places) {
@@ -413,11 +428,12 @@ class BucketStorage final : public CheckpointStorage {
   const fs::path scratch_;
   const Clock& clock_;
   std::vector<Found> found_;
-  std::unordered_map<std::string, Use> used_;   // places
-  std::map<std::string, Unsettled> unsettled_;  // by the names of objects of the index
-  std::deque<std::string> leftovers_;           // places whose files are to be removed
-  std::atomic<bool> has_work_{false};           // for clean_up()
-  std::atomic<Nanos> next_clean_up_{0};         // monotonic
+  std::unordered_map<std::string, Use> used_;              // places
+  std::unordered_map<std::string, std::string> place_of_;  // the place that an object of the index names
+  std::map<std::string, Unsettled> unsettled_;             // by the names of objects of the index
+  std::deque<std::string> leftovers_;                      // places whose files are to be removed
+  std::atomic<bool> has_work_{false};                      // for clean_up()
+  std::atomic<Nanos> next_clean_up_{0};                    // monotonic
 };
 
 }  // namespace

@@ -39,14 +39,13 @@ void CheckpointLists::put(const CheckpointPtr& checkpoint) {
   list(checkpoint);
 }
 
-CheckpointPtr CheckpointLists::take(const std::string& path) {
+bool CheckpointLists::take(const std::string& path, const CheckpointFiles* files) {
   MutexLock lock(mutex_);
   const auto found = by_path_.find(path);
-  if (found == by_path_.end()) return nullptr;
-  CheckpointPtr taken = std::move(found->second);
-  unlist(taken);
+  if (found == by_path_.end() || found->second->files.get() != files) return false;
+  unlist(found->second);
   by_path_.erase(found);
-  return taken;
+  return true;
 }
 
 void CheckpointLists::list(const CheckpointPtr& checkpoint) {

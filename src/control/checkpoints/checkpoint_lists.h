@@ -49,8 +49,9 @@ class CheckpointLists {
  public:
   // Adds a checkpoint, or replaces the one with its path.
   void put(const CheckpointPtr& checkpoint);
-  // Removes and returns the checkpoint with this path (tinker://...); null if there is none.
-  CheckpointPtr take(const std::string& path);
+  // Removes the checkpoint with this path (tinker://...) and these files. Returns false if there is none, or another
+  // one has the path by now.
+  bool take(const std::string& path, const CheckpointFiles* files);
 
   // Finds a checkpoint by its path (tinker://...). Returns null if there is none.
   CheckpointPtr find(const std::string& path) const;

@@ -129,14 +129,12 @@ Status CheckpointStore::remove(const Ptr& checkpoint) {
   if (!is_current(checkpoint)) return no_such_checkpoint(checkpoint->path.str());
   TUFT_TRY(storage_->retire(checkpoint->files->directory(), *checkpoint));
   checkpoint->files->abandon();
-  (void)lists_.take(checkpoint->path.str());
+  (void)lists_.take(checkpoint->path.str(), checkpoint->files.get());
   return {};
 }
 
-void CheckpointStore::forget(const CheckpointPath& path) {
-  const Ptr taken = lists_.take(path.str());
-  if (taken == nullptr) return;
-  taken->files->abandon();
+void CheckpointStore::forget(const CheckpointPath& path, const std::shared_ptr<const CheckpointFiles>& files) {
+  if (files != nullptr && lists_.take(path.str(), files.get())) files->abandon();
 }
 
 void CheckpointStore::clean_up() {

@@ -71,15 +71,16 @@ class CheckpointStore {
   // [disk] Removes this checkpoint: its name at once, its files when the last reference is released. Returns kNotFound
   // if it was deleted or replaced meanwhile.
   Status remove(const Ptr& checkpoint);
-  // Removes an ephemeral checkpoint whose sampler has ended; its bytes no longer count.
-  void forget(const CheckpointPath& path);
+  // Removes the ephemeral checkpoint with this path and these files (null: they were not written), because its sampler
+  // has ended; its bytes no longer count. Leaves another one that has its path by now.
+  void forget(const CheckpointPath& path, const std::shared_ptr<const CheckpointFiles>& files);
   // [disk] Removes some of the files that are no longer referenced.
   void clean_up();
   bool needs_clean_up() const { return space_->has_unneeded() || storage_->needs_clean_up(); }
 
  private:
   void take(CheckpointStorage::Found found, const PathSet* kept);
-  void skip(const CheckpointStorage::Found& found, const std::string& why);
+  void skip(const CheckpointStorage::Found& found, const std::string& why) const;
   Ptr add(Checkpoint checkpoint, const std::filesystem::path& place);
   bool is_current(const Ptr& checkpoint) const;
 

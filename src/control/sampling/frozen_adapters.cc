@@ -126,9 +126,11 @@ bool FrozenAdapters::is_busy(const FrozenAdapter& adapter) const {
 // Requires: the adapter was removed from adapters_, so that no new user finds it.
 void FrozenAdapters::drop(const FrozenAdapterPtr& adapter) {
   std::vector<std::pair<ModelBackendPtr, std::string>> loaded;
+  std::shared_ptr<const CheckpointFiles> files;
   Waiting waiting;
   {
     MutexLock lock(mutex_);
+    files = adapter->files_;
     for (const ModelBackendPtr& worker : adapter->model->workers()) {
       FrozenAdapter::Copy& copy = adapter->copy(*worker);
       if (adapter->is_loaded(*worker)) loaded.emplace_back(worker, copy.worker_id);
@@ -139,7 +141,7 @@ void FrozenAdapters::drop(const FrozenAdapterPtr& adapter) {
   }
   wake_all(waiting, sampler_gone());
   for (const auto& [worker, id] : loaded) unload(keys_of(*adapter), *worker, id);
-  if (adapter->checkpoint->ephemeral) checkpoints_.forget(adapter->checkpoint->path);
+  if (adapter->checkpoint->ephemeral) checkpoints_.forget(adapter->checkpoint->path, files);
 }
 
 // ---- samples

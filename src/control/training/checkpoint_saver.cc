@@ -109,7 +109,7 @@ void CheckpointSaver::on_written(const RunPtr& run, const CheckpointSavePtr& sav
   }
   parts_.telemetry.record_saved(*run, *operation, *saved);
   auto answer = answer_of(*run, *save, saved);
-  if (!answer.ok()) parts_.writer.forget(saved->path);
+  if (!answer.ok()) parts_.writer.forget(*saved);
   parts_.executor.conclude(run, operation, std::move(answer));
 }
 
@@ -117,7 +117,7 @@ void CheckpointSaver::on_written_behind(const RunPtr& run, const CheckpointSaveP
                                         const Result<CheckpointPtr>& written) {
   if (written.ok()) {
     parts_.telemetry.record_saved(*run, *save->operation, **written);
-    if (!parts_.sampling.adapters().file_ended(*written)) parts_.writer.forget((*written)->path);
+    if (!parts_.sampling.adapters().file_ended(*written)) parts_.writer.forget(**written);
   } else if (parts_.sampling.adapters().file_ended(save->answered)) {
     record_checkpoint_failure(*save->operation, written.error());
   }

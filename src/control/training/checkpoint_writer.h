@@ -74,7 +74,7 @@ class CheckpointWriter {
   void end_servers_save(const Run& run) const;
 
   // Removes an ephemeral checkpoint without a sampler.
-  void forget(const CheckpointPath& path) const { parts_.checkpoints.forget(path); }
+  void forget(const Checkpoint& checkpoint) const { parts_.checkpoints.forget(checkpoint.path, checkpoint.files); }
 
  private:
   CheckpointPtr servers_save_of(const Run& run) const;

@@ -101,6 +101,25 @@ TEST_F(BucketCheckpointsTest, AnUnnamedSaveLeavesNothingWhenItsSamplerEnds) {
   sweep_until([&] { return server_.objects().empty(); });
 }
 
+// Its files are used until the name is another checkpoint's, and only they go then.
+TEST_F(BucketCheckpointsTest, ANamedSaveOutlivesTheUnnamedOneThatHadItsName) {
+  config().limits.unnamed_samplers_per_run_max = 1;
+  const RunId run = boot_with_run();
+  const std::string path = "tinker://" + run.str() + "/sampler_weights/ephemeral-0001";
+  value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "", 0));
+  sweep_until([&] { return visible(alice, path); });
+  const RunId reader = create_model(alice);
+  value<LoadWeightsResult>(alice, load(reader, alice, 1, path, false));
+  value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 2, "", 1));
+  ASSERT_FALSE(visible(alice, path));
+  value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 3, "ephemeral-0001"));
+  EXPECT_EQ(objects("files/").size(), 3U);
+  value<UnloadModelResult>(alice, plane().unload_model(alice, reader, no_trace)->request);
+  await_files_of(2);
+  boot();
+  EXPECT_TRUE(visible(alice, path));
+}
+
 TEST_F(BucketCheckpointsTest, WhatIsChangedSurvivesARestart) {
   const RunId run = boot_with_run();
   const std::string path = saved(run, 1, "one");

@@ -162,6 +162,24 @@ TEST_F(Checkpoints, UnnamedSaveMakesASamplerOfItsVersion) {
   EXPECT_EQ(plane().get_sampler(alice, *result.sampler)->base_model, model);
 }
 
+TEST_F(Checkpoints, ANamedSaveOutlivesTheUnnamedOneThatHadItsName) {
+  config().limits.unnamed_samplers_per_run_max = 1;
+  const RunId run = boot_with_run();
+  const auto first = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "", 0)).sampler;
+  const auto shown = plane().get_sampler(alice, first)->model_path;
+  ASSERT_EQ(shown, "tinker://" + run.str() + "/sampler_weights/ephemeral-0001");
+  settle();
+  optim_step(run, alice, 2);
+  const RequestId named = save_for_sampler(run, alice, 3, "ephemeral-0001");
+  EXPECT_EQ(value<SaveWeightsForSamplerResult>(alice, named).path, shown);
+  EXPECT_EQ(sampled_number(value<ProtobufResult>(alice, sample(first, alice)).bytes), 0);
+  value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 4, "", 1));
+  EXPECT_EQ(plane().get_sampler(alice, first).error().code, ErrorCode::kNotFound);
+  settle();
+  EXPECT_TRUE(plane().weights_info(alice, *shown).ok());
+  EXPECT_EQ(names_in(folder(run, "sampler_weights")), (std::set<std::string>{"ephemeral-0001~2", "ephemeral-0002"}));
+}
+
 TEST_F(Checkpoints, AtTheSamplerLimitTheLeastRecentlyUsedUnnamedOneIsDropped) {
   config().limits.samplers_per_user_max = 2;
   const auto [s, run] = boot_with_session_and_run();
