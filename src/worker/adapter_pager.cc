@@ -19,6 +19,9 @@ constexpr Nanos kBrokenPause = 30 * kSecond;
 // What waits for its page takes host memory: as much as the adapters in the engine may take, and at least this.
 constexpr int64_t kLeavingBytesMin = int64_t{256} << 20;
 
+// A tenant may have this part of it, so that the creations of one are not refused because another one creates many.
+constexpr int64_t kLeavingParts = 2;
+
 // A tenant may have this part of the limit of all pages, so that one tenant cannot take the room of the others.
 constexpr int64_t kTenantParts = 4;
 
@@ -107,12 +110,15 @@ AdapterPager::AdapterPager(const engine::ModelSpec& model, engine::AdapterStore&
   counts_.limit = options_.bytes_max;
 }
 
-// One adapter may always leave, however large it is.
-bool AdapterPager::may_write(int64_t bytes) const {
+// One adapter may always leave, however large it is, and one of each tenant if there is room for it.
+bool AdapterPager::may_write(const std::string& tenant, int64_t bytes) const {
   if (broken()) return false;
   const int64_t most =
       options_.leaving_bytes_max > 0 ? options_.leaving_bytes_max : std::max(options_.bytes_max, kLeavingBytesMin);
-  return counts_.leaving == 0 || counts_.leaving + bytes <= most;
+  if (counts_.leaving == 0) return true;
+  const auto found = leaving_of_.find(tenant);
+  const int64_t own = tenant.empty() || found == leaving_of_.end() ? 0 : found->second;
+  return counts_.leaving + bytes <= most && (own == 0 || own + bytes <= most / kLeavingParts);
 }
 
 AdapterPager::Counters::Counters(const std::string& base_model, AdapterKind kind) {
@@ -274,7 +280,7 @@ AdapterPager::Entries::iterator AdapterPager::longest_unused() {
   auto oldest = adapters_.end();
   for (auto at = adapters_.begin(); at != adapters_.end(); ++at) {
     const Entry& entry = at->second;
-    if (entry.location != Location::kEngine || (entry.page == nullptr && !may_write(entry.bytes))) continue;
+    if (entry.location != Location::kEngine || (entry.page == nullptr && !may_write(entry.tenant, entry.bytes))) continue;
     if (oldest != adapters_.end() && oldest->second.last_used < entry.last_used) continue;
     if (!surroundings_.at_work(at->first)) oldest = at;
   }
@@ -312,10 +318,12 @@ bool AdapterPager::send(const engine::AdapterId& id, Entry& entry, bool out, eng
                                          {.attributes = telemetry::Attributes(attributes),
                                           .parent = out ? telemetry::current_context() : entry.cause,
                                           .start = out ? job->begin : entry.asked});
+  int64_t* const own = out ? &leaving_of_[entry.tenant] : nullptr;
   if (state != nullptr) job->state = std::move(*state);
   const int64_t leaves = job->bytes;
   if (surroundings_.send(job)) {
     counts_.leaving += leaves;
+    if (own != nullptr) *own += leaves;
     return true;
   }
   if (state != nullptr) *state = std::move(job->state);
@@ -325,7 +333,7 @@ bool AdapterPager::send(const engine::AdapterId& id, Entry& entry, bool out, eng
 }
 
 bool AdapterPager::send_out(const engine::AdapterId& id, Entry& entry, engine::AdapterState& state) {
-  if (!may_write(entry.bytes)) return false;
+  if (!may_write(entry.tenant, entry.bytes)) return false;
   try {
     entry.page = std::make_shared<AdapterPage>();
   } catch (const std::bad_alloc&) {
@@ -391,6 +399,11 @@ void AdapterPager::choose_yielding(const std::string& waiting) try {
 
 std::optional<AdapterPager::Arrival> AdapterPager::finish(std::unique_ptr<PageJob> job) {
   counts_.leaving -= job->bytes;
+  if (job->out) {
+    const auto own = leaving_of_.find(job->tenant);
+    own->second -= job->bytes;
+    if (own->second == 0) leaving_of_.erase(own);
+  }
   const auto found = adapters_.find(job->adapter);
   record(*job, found == adapters_.end() ? AdapterKind::kTraining : found->second.kind);
   if (found == adapters_.end() || found->second.page != job->page) return std::nullopt;  // removed meanwhile

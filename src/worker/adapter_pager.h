@@ -2,10 +2,10 @@
 // come back when an operation needs them, with every bit of weights, gradients and moments.
 //
 // Each adapter counts with the most bytes that it can occupy. A new adapter that finds no room, because all others are
-// at work, starts in its page, and is refused if its page cannot be written or too much waits for its page already. An
-// adapter that comes back waits until others stop working; tenants take turns. Work in progress never needs more room,
-// so that all adapters make progress as long as one fits. The page of a sampler stays valid, because a sampler never
-// changes.
+// at work, starts in its page, and is refused if its page cannot be written or too much waits for its page already. A
+// tenant may have half of what waits for pages. An adapter that comes back waits until others stop working; tenants
+// take turns. Work in progress never needs more room, so that all adapters make progress as long as one fits. The page
+// of a sampler stays valid, because a sampler never changes.
 //
 // An adapter in training stops working between two operations, but samples can follow each other without a pause. So
 // while an adapter waits for room, those tenants yield that have most bytes at work, or the waiting one alone if it has
@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -143,8 +144,8 @@ class AdapterPager {
   using Entries = std::unordered_map<engine::AdapterId, Entry>;
 
   bool broken() const { return clock_.monotonic() < broken_until_; }
-  // Whether a page of an adapter of `bytes` can be written now.
-  bool may_write(int64_t bytes) const;
+  // Whether a page of an adapter of `bytes` of this tenant can be written now.
+  bool may_write(const std::string& tenant, int64_t bytes) const;
   bool make_room(int64_t bytes);
   void choose_yielding(const std::string& waiting);
   Entries::iterator longest_unused();
@@ -184,6 +185,7 @@ class AdapterPager {
   Entries adapters_;
   FairQueue<std::string, engine::AdapterId> coming_{1};  // by tenant: without room yet
   std::vector<std::string> yielding_;                    // tenants; none while no adapter waits for room
+  std::map<std::string, int64_t> leaving_of_;            // by tenant: the bytes of Counts::leaving
   Counts counts_;
   uint64_t last_use_ = 0;
   uint64_t last_job_ = 0;

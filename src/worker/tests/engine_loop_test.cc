@@ -77,6 +77,29 @@ TEST_F(EngineLoopTest, TurnsTakeLongThenAPassWaitsForFewOfThem) {
   EXPECT_EQ(turns_before_pass, 1);
 }
 
+TEST_F(EngineLoopTest, OneTenantCreatesFasterThanPagesAreWrittenThenAnotherIsNotRefused) {
+  start(60, false);  // room for three samplers
+  const auto create_of = [&](const std::string& tenant, int number) {
+    const engine::AdapterId id(tenant + std::to_string(number));
+    auto created = post({.queue = id.str(), .run = [id, tenant](EngineContext& context) {
+                           const Status status = context.adapters.create(id, {}, AdapterKind::kSampler, tenant);
+                           EXPECT_EQ(status.ok(), context.adapters.exists(id));
+                         }});
+    run_engine();
+    EXPECT_TRUE(created.get().ok());
+    return id;
+  };
+  for (int i = 0; i < 10; ++i) create_of("heavy", i);
+  const engine::AdapterId light = create_of("light", 0);
+  const engine::AdapterId refused("heavy9");
+  auto looked = post({.queue = "look", .run = [&](EngineContext& context) {
+                        EXPECT_TRUE(context.adapters.exists(light));
+                        EXPECT_FALSE(context.adapters.exists(refused));
+                      }});
+  run_all();
+  EXPECT_TRUE(looked.get().ok());
+}
+
 // The passes of one user, one after the other, beside the loads of another.
 TEST_F(EngineLoopTest, PassesAreShortThenTurnsTakeNoMoreTimeThanThey) {
   start(0, false);
