@@ -74,7 +74,7 @@ class LoggedProcess:
     """A process whose output a thread reads, so that the pipe never fills."""
 
     def __init__(self):
-        self.process, self.lines = None, []
+        self.process, self.lines, self.reads = None, [], True
 
     def spawn_logged(self, command, env, **options):
         self.process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -85,6 +85,12 @@ class LoggedProcess:
     def _read(self):
         for line in self.process.stdout:
             self.lines.append(line.rstrip("\n"))
+            if not self.reads:
+                return self.process.stdout.close()
+
+    def stop_reading(self):
+        """Breaks the pipe after the next line."""
+        self.reads = False
 
     @property
     def log(self):

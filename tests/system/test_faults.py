@@ -108,6 +108,16 @@ def test_two_deaths_in_a_row_leave_the_server_answering(own_server):
     assert own_server.healthy()
 
 
+def test_workers_start_although_nobody_reads_the_log(own_server):
+    own_server.stop_reading()
+    RawClient(own_server.url, ALICE).session()  # the last line that is read
+    wait_until(lambda: not own_server.reader.is_alive(), 30, "the pipe is broken")
+    first = kill_worker(own_server)
+    second = restarted(own_server, first)[0]
+    wait_until(lambda: RawClient(own_server.url, ALICE).get("healthz").json["ready"], 30, "the worker serves")
+    assert own_server.worker_pids() == [second]
+
+
 def test_sigterm_with_open_long_polls_ends_in_time(own_server):
     client = RawClient(own_server.url, ALICE)
     model = client.model(MODEL)

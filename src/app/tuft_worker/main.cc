@@ -1,3 +1,4 @@
+#include <csignal>
 #include <cstdio>
 #include <exception>
 
@@ -22,6 +23,7 @@ int init_model(const tuft::app::InitModelFlags& flags) {
 
 int main(int argc, char** argv) {
   using tuft::app::Command;
+  std::signal(SIGPIPE, SIG_IGN);  // the log's reader may end before this process
   try {
     const Command command = tuft::app::parse_command(argc, argv);
     switch (command.kind) {
