@@ -255,6 +255,7 @@ worker::v1::JoinResponse WorkerRegistry::accept(const worker::v1::JoinRequest& r
   if (joining_.contains(request.worker_id())) return later("this worker is joining already");
   {
     MutexLock of_place(place->mutex);
+    if (place->closed) return later("this server stops");
     if (place->standbys.size() + place->joining >= static_cast<size_t>(options_.standbys_max)) {
       return later("enough workers stand by for " + place->model.base_model);
     }

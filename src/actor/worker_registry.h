@@ -54,7 +54,7 @@ class WorkerRegistry final : public join::Host {
   std::unique_ptr<WorkerSource> source(const std::string& base_model);
   std::shared_ptr<WorkerRows> rows(const std::string& base_model) const;
 
-  // Disconnects the workers that stand by, and every one that joins from now on.
+  // Disconnects the workers that stand by. From now on none joins.
   void close();
 
   worker::v1::JoinResponse admit(const worker::v1::JoinRequest& request, const std::string& address) override;

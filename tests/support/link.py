@@ -53,9 +53,12 @@ class Link:
 
     @staticmethod
     def _copy(source, sink):
+        broken = (source, sink)
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
                 sink.sendall(data)
-        for end in (source, sink):
+            sink.shutdown(socket.SHUT_WR)  # the other direction goes on
+            broken = ()
+        for end in broken:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

@@ -248,6 +248,9 @@ TEST_F(Registry, NobodyJoinsOnceItIsClosed) {
   registry_.close();
   (void)registry_.connected("one", std::make_unique<TestConnection>());
   EXPECT_FALSE(registry_.source("m")->available());
+  const worker::v1::JoinResponse refusal = registry_.admit(request("two"), "a");
+  EXPECT_EQ(refusal.error(), "this server stops");
+  EXPECT_TRUE(refusal.may_retry());
 }
 
 TEST_F(Registry, AStandbyThatIsGoneIsNotNext) {

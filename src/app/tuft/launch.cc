@@ -222,6 +222,7 @@ class ServerProcess {
     if (serving_.joinable()) serving_.join();
     stop_intake();
     if (control_) control_->shut_down();
+    if (join_port_) join_port_->close();
     std::vector<std::thread> stops;
     for (const auto& actor : actors_) stops.emplace_back([&actor] { actor->stop(); });
     for (std::thread& thread : stops) thread.join();
