@@ -280,7 +280,8 @@ AdapterPager::Entries::iterator AdapterPager::longest_unused() {
   auto oldest = adapters_.end();
   for (auto at = adapters_.begin(); at != adapters_.end(); ++at) {
     const Entry& entry = at->second;
-    if (entry.location != Location::kEngine || (entry.page == nullptr && !may_write(entry.tenant, entry.bytes))) continue;
+    const bool can_leave = entry.page != nullptr || may_write(entry.tenant, entry.bytes);
+    if (entry.location != Location::kEngine || !can_leave) continue;
     if (oldest != adapters_.end() && oldest->second.last_used < entry.last_used) continue;
     if (!surroundings_.at_work(at->first)) oldest = at;
   }

@@ -13,13 +13,14 @@
 namespace tuft::worker {
 namespace {
 
-// Operations without a pass (optimizer steps, loads, saves) run before passes, since clients then send what makes the
-// next pass fuller. A pass waits for at most so many of them. They begin only while those before them have taken less
-// time than the last pass, within these limits, so that the loads of one user take hardly more time than the passes of
-// the others.
-constexpr int kTurnsInARowMax = 64;
-constexpr Nanos kTurnsTimeMin = 5 * kMillisecond;
-constexpr Nanos kTurnsTimeMax = kSecond / 2;
+// Optimizer steps are gathered before a pass, so that they are taken together, and their clients then send what makes
+// the pass fuller. It waits for at most so many of them.
+constexpr int kStepsInARowMax = 64;
+
+// Other operations (creations, loads, saves) share the time with passes and steps, so that those of one user take no
+// more of it than the passes of the others. Neither owes the other more than this.
+constexpr double kPassShare = 0.5;
+constexpr Nanos kPassDebtMax = kSecond / 2;
 
 // The page of its adapter, and the page of an adapter that makes room for it.
 constexpr size_t kPagesPerOperation = 2;
@@ -55,6 +56,7 @@ EngineLoop::EngineLoop(engine::Engine& engine, EngineLoopOptions options, engine
       sampler_(engine::make_sampler(engine.model(), engine.adapters(), decoding_, options_.sampler,
                                     std::move(token_bytes), clock)),
       share_(options_.training_share, options_.share_debt_max),
+      pass_share_(kPassShare, kPassDebtMax),
       metrics_(options_.base_model),
       passes_(training_, clock, metrics_, options_.trainer.batch_tokens),
       stepping_(training_, clock, metrics_),
@@ -159,7 +161,7 @@ void EngineLoop::run_piece() {
   if (!training && sampler_->idle()) return;
   const TimeShare::Turn turn = share_.next(training, !sampler_->idle());
   const Nanos begin = clock_.monotonic();
-  if (turn == TimeShare::Turn::kTraining) {
+  if (turn == TimeShare::Turn::kFirst) {
     run_training_piece();
   } else {
     sampler_->step();
@@ -316,24 +318,20 @@ void EngineLoop::set_begun(AdapterQueue& queue, bool begun) {
 void EngineLoop::run_training_piece() {
   ++steps_;
   sampler_->pause();
-  const bool others_wait = !trainer_->idle() || !stepping_.empty();
-  if (!others_wait) turns_before_pass_ = {.time_max = kTurnsTimeMin};
+  const bool passes_wait = !trainer_->idle() || !stepping_.empty();
+  if (!passes_wait) steps_before_pass_ = 0;
   if (!stepped_.empty()) {
     const std::string name = std::move(stepped_.front());
     stepped_.pop_front();
     advance_queue(name);
-  } else if (!turns_.empty() && (!others_wait || may_take_turn())) {
-    const Nanos begin = clock_.monotonic();
-    advance_queue(turns_.pop());
-    ++turns_before_pass_.count;
-    turns_before_pass_.time += clock_.monotonic() - begin;
-  } else if (!stepping_.empty()) {
-    // Steps alone do not begin a new series of turns: a pass that waits as well comes next, before further turns.
-    run_steps();
+  } else if (!step_turns_.empty() && steps_before_pass_ < kStepsInARowMax) {
+    advance_queue(step_turns_.pop());
+    ++steps_before_pass_;
   } else {
+    const TimeShare::Turn turn = pass_share_.next(passes_wait, !turns_.empty());
     const Nanos begin = clock_.monotonic();
-    trainer_->step();
-    turns_before_pass_ = {.time_max = std::clamp(clock_.monotonic() - begin, kTurnsTimeMin, kTurnsTimeMax)};
+    turn == TimeShare::Turn::kFirst ? run_pass() : advance_queue(turns_.pop());
+    pass_share_.spent(turn, clock_.monotonic() - begin);
   }
   read_adapter_memory();
   gauges_.progressed(clock_.monotonic());
@@ -344,13 +342,19 @@ void EngineLoop::read_adapter_memory() {
   adapter_changes_ = pager_.counts().changes;
 }
 
-bool EngineLoop::may_take_turn() const {
-  return turns_before_pass_.count < kTurnsInARowMax && turns_before_pass_.time < turns_before_pass_.time_max;
+void EngineLoop::run_pass() {
+  if (!stepping_.empty()) {
+    steps_before_pass_ = kStepsInARowMax;  // a pass that waits as well comes before further steps
+    return run_steps();
+  }
+  steps_before_pass_ = 0;
+  trainer_->step();
 }
 
 // The turn is that of the tenant whose operation is the first. If it throws, nothing has changed.
 void EngineLoop::add_turn(const AdapterQueue& queue, std::string name) {
-  turns_.push(queue.operations.front()->tenant(), 1, std::move(name));
+  const Operation& first = *queue.operations.front();
+  (first.steps() ? step_turns_ : turns_).push(first.tenant(), 1, std::move(name));
 }
 
 // The answers of the steps go before all other work.

@@ -83,7 +83,7 @@ class EngineLoop {
   struct AdapterQueue {
     std::deque<std::unique_ptr<Operation>> operations;
     size_t training = 0;    // number of operations at the front that are with the training scheduler
-    bool has_turn = false;  // the first operation is in turns_ or stepped_, with the file thread or in stepping_
+    bool has_turn = false;  // the first operation is in a list of turns, with the file thread or in stepping_
     bool begun = false;     // the first operation has run before; changed by set_begun() alone
     bool waits = false;     // until the adapter is back from its page
   };
@@ -115,8 +115,8 @@ class EngineLoop {
   void proceed_or_throw(Queues::iterator at);
   void set_waits(AdapterQueue& queue, bool waits);
   void set_begun(AdapterQueue& queue, bool begun);
-  bool has_turns() const { return !turns_.empty() || !stepped_.empty(); }
-  bool may_take_turn() const;
+  bool has_turns() const { return !turns_.empty() || !step_turns_.empty() || !stepped_.empty(); }
+  void run_pass();
   void add_turn(const AdapterQueue& queue, std::string name);
   void advance_queue(const std::string& name);
   void end_first(Queues::iterator at);
@@ -157,17 +157,15 @@ class EngineLoop {
   // Queues whose first operation can run and is not with the training scheduler. Tenants take turns, so that the
   // hundreds of creations of one do not delay the step of another.
   FairQueue<std::string, std::string> turns_{1};
-  std::deque<std::string> stepped_;  // queues whose step was made and is not answered yet
+  FairQueue<std::string, std::string> step_turns_{1};  // those whose first operation is an optimizer step
+  std::deque<std::string> stepped_;                    // queues whose step was made and is not answered yet
   Copies loads_;  // from before they are read until the engine has taken them, which may be after a pass of minutes
   Copies saves_;  // until they are written and the engine thread knows
-  struct {
-    int count = 0;
-    Nanos time = 0;
-    Nanos time_max = 0;
-  } turns_before_pass_;         // the turns of turns_ since a pass or a step has been waiting
+  int steps_before_pass_ = 0;   // turns of step_turns_ since a pass or a step has been waiting
   bool lacked_memory_ = false;  // a queue may lack a turn
   std::unique_ptr<engine::Sampler> sampler_;
-  TimeShare share_;
+  TimeShare share_;       // of training and everything beside it, and of sampling
+  TimeShare pass_share_;  // of passes and steps, and of other operations
   const OperationMetrics metrics_;
   PassRecorder passes_;
   StepBatch stepping_;

@@ -106,6 +106,8 @@ class Operation {
   virtual const std::string& queue() const = 0;
   // Returns whether it may advance to kTraining while those before it in its queue are still training.
   virtual bool trains() const { return false; }
+  // Returns whether all that it does at first is to advance to kStepping, which takes no time.
+  virtual bool steps() const { return false; }
   // Returns whether the operations that wait in its queue fail instead of running. An operation that has begun goes on,
   // unless it trains.
   virtual bool ends_queue() const { return false; }

@@ -249,6 +249,7 @@ class OptimStep final : public MethodOperation<rpc::OptimStep>, public StepMembe
       : MethodOperation({"hf_model.optim_step", "optim_step.begin", "optim_step.completed", "optim_step.failed"},
                         std::move(call)) {}
 
+  bool steps() const override { return true; }
   const std::string& step_queue() const override { return queue(); }
   telemetry::Span& step_span() override { return span(); }
   void stepped(Result<engine::OptimReport> report, Nanos computing) override {

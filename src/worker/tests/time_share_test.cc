@@ -24,11 +24,11 @@ Split split(TimeShare& share, Nanos pass, Nanos step, Nanos total) {
   Nanos sampling_waits = 0;
   while (result.training + result.sampling < total) {
     const Turn turn = share.next(true, true);
-    const Nanos took = turn == Turn::kTraining ? pass : step;
+    const Nanos took = turn == Turn::kFirst ? pass : step;
     share.spent(turn, took);
-    (turn == Turn::kTraining ? result.training : result.sampling) += took;
-    training_waits = turn == Turn::kTraining ? 0 : training_waits + took;
-    sampling_waits = turn == Turn::kSampling ? 0 : sampling_waits + took;
+    (turn == Turn::kFirst ? result.training : result.sampling) += took;
+    training_waits = turn == Turn::kFirst ? 0 : training_waits + took;
+    sampling_waits = turn == Turn::kSecond ? 0 : sampling_waits + took;
     result.training_gap = std::max(result.training_gap, training_waits);
     result.sampling_gap = std::max(result.sampling_gap, sampling_waits);
   }
@@ -57,11 +57,11 @@ TEST(TimeShare, NeitherWaitsLongerThanTheDebtAndOnePiece) {
 TEST(TimeShare, WhoHadNoWorkOwesNothing) {
   TimeShare share(0.5, kSecond);
   for (int i = 0; i < 100; ++i) {
-    EXPECT_EQ(share.next(true, false), Turn::kTraining);
-    share.spent(Turn::kTraining, kSecond);
+    EXPECT_EQ(share.next(true, false), Turn::kFirst);
+    share.spent(Turn::kFirst, kSecond);
   }
   share.spent(share.next(false, true), kMillisecond);
-  EXPECT_EQ(share.next(true, true), Turn::kTraining) << "it waited while a step ran";
+  EXPECT_EQ(share.next(true, true), Turn::kFirst) << "it waited while a step ran";
 }
 
 }  // namespace

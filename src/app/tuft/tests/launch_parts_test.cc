@@ -267,8 +267,8 @@ TEST_F(KeyFiles, AreReadByAServerThatStandsByWhileItsStoreHangs) {
   ASSERT_TRUE(standby.start("http://127.0.0.1:1").ok());
   auto leads = std::async(std::launch::async, [&] { return standby.wait(); });
   const auto accepts = [&](const std::string& key) {
-    const auto client =
-        terminal::HttpClient::create({.address = {.host = "127.0.0.1", .port = standby.port(), .prefix = {}}, .key = key});
+    const auto client = terminal::HttpClient::create(
+        {.address = {.host = "127.0.0.1", .port = standby.port(), .prefix = {}}, .key = key});
     return client.ok() && (*client)->get("/api/v1/training_runs").ok();
   };
   EXPECT_TRUE(accepts("tml-one"));

@@ -291,9 +291,9 @@ TEST_F(RestorePlanTest, APendingSampleAndAPendingCreationAreGone) {
   create.keys.operation = OperationType::kCreateModel;
   create.keys.run = RunId("unknown:train:0");
   state.futures.push_back(create);
-  const RestorePlan plan = plan_restore(
-      std::move(state), {[](const std::string&) { return nullptr; }, [](const RunId&) { return nullptr; },
-                         [](const RunId&, uint64_t) { return nullptr; }});
+  const RestorePlan plan =
+      plan_restore(std::move(state), {[](const std::string&) { return nullptr; }, [](const RunId&) { return nullptr; },
+                                      [](const RunId&, uint64_t) { return nullptr; }});
   EXPECT_TRUE(plan.futures.empty());
   ASSERT_EQ(plan.gone.size(), 2U);
   EXPECT_NE(plan.gone[0].error.message.find("Submit it again"), std::string::npos);
