@@ -39,8 +39,12 @@ class Future {
   using Done = std::function<void(Result<FutureSnapshot>)>;
 
   bool is_unread_from_store() const { return state_ == FutureSnapshot::State::kReady && value_ == nullptr; }
-  // Training that has begun changes weights, whether anybody wants the answer or not.
-  bool can_cancel() const { return decided_ == 0 && (!claimed_ || operation == OperationType::kSample); }
+  // One that was finished before a restart is not pending, but this process did not decide it. Training that has begun
+  // changes weights, whether anybody wants the answer or not.
+  bool can_cancel() const {
+    const bool is_open = state_ == FutureSnapshot::State::kPending && decided_ == 0;
+    return is_open && (!claimed_ || operation == OperationType::kSample);
+  }
 
   std::string key_;
   telemetry::Span span_;

@@ -160,6 +160,15 @@ TEST_F(StoredResults, AResultThatIsDroppedDuringItsReadIsDelivered) {
   EXPECT_EQ(count("result"), 0U);
 }
 
+// Else the record of its result would be replaced, and the client that has read it would be told otherwise later.
+TEST_F(StoredResults, AResultThatIsThereIsNotCancelledAfterARestart) {
+  const RequestId request = finished_before_a_restart();
+  ASSERT_TRUE(plane().cancel_future(alice, request).ok());
+  ASSERT_TRUE(durable().ok());
+  crash_and_boot();
+  EXPECT_FALSE(value<ProtobufResult>(alice, request).bytes.empty());
+}
+
 // Polls race with reads that fail, with ends of waits and with the restart.
 TEST_F(StoredResults, EveryPollEndsOnceWhateverHappensFirst) {
   boot();
