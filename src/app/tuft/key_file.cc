@@ -37,4 +37,26 @@ Result<std::map<std::string, std::string>> KeyFile::read() {
   return users;
 }
 
+void KeyFile::reload(const Use& use) {
+  if (config_.authorized_users_file.empty()) return;
+  auto users = read();
+  if (!users.ok()) {
+    telemetry::log_error("keys.reload_failed", users.error().message + "; the former keys stay in use");
+    return;
+  }
+  const size_t count = users->size();
+  use(std::move(users).value());
+  telemetry::log_info("keys.reloaded", "authorized_users_file was read again", {{"tuft.keys", count}});
+}
+
+void KeyFile::reload_changed(const Use& use) {
+  const Look found = look();
+  if (found == Look::kChanged) reload(use);
+  if (found != Look::kGone) return;
+  use(config_.authorized_users);
+  telemetry::log_error("keys.file_gone",
+                       "authorized_users_file is not there any more, so its keys are refused; restore it to accept "
+                       "them again");
+}
+
 }  // namespace tuft::app

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <sys/types.h>
@@ -23,6 +24,13 @@ class KeyFile {
   // Reads the file and returns all users; for a key in both places the configuration decides. Logs the file's warnings.
   // Returns an error if the file cannot be used.
   Result<std::map<std::string, std::string>> read();
+
+  using Use = std::function<void(std::map<std::string, std::string>)>;
+  // Reads the file again, and calls `use` with all users. If it cannot be used, the former keys stay. Logs either.
+  void reload(const Use& use);
+  // Does that if the file has changed. If it was removed, its keys are revoked: `use` gets those of the configuration.
+  // To be called about once a second.
+  void reload_changed(const Use& use);
 
   // kChanged: the file should be read again. kGone: the file was removed. Each is reported once.
   enum class Look : uint8_t { kSame, kChanged, kGone };

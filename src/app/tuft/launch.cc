@@ -188,7 +188,7 @@ class ServerProcess {
 
   // Reads the API keys and the TLS files again. If one cannot be used, the previous one stays in use.
   void reload() {
-    reload_keys();
+    key_file_.reload([this](const auto& users) { control_->replace_api_keys(users); });
     if (join_port_) {
       const Status status = join_port_->reload();
       if (!status.ok()) {
@@ -205,13 +205,7 @@ class ServerProcess {
     }
   }
   void reload_changed_keys() {
-    const KeyFile::Look found = key_file_.look();
-    if (found == KeyFile::Look::kChanged) reload_keys();
-    if (found != KeyFile::Look::kGone) return;
-    control_->replace_api_keys(config_.authorized_users);
-    telemetry::log_error("keys.file_gone",
-                         "authorized_users_file is not there any more, so its keys are refused; restore it to accept "
-                         "them again");
+    key_file_.reload_changed([this](const auto& users) { control_->replace_api_keys(users); });
   }
 
   void stop() {
@@ -291,17 +285,6 @@ class ServerProcess {
                                                    ", which no key of authorized_users and authorized_users_file "
                                                    "belongs to");
     }
-  }
-
-  void reload_keys() {
-    if (config_.authorized_users_file.empty()) return;
-    const auto users = key_file_.read();
-    if (!users.ok()) {
-      telemetry::log_error("keys.reload_failed", users.error().message + "; the former keys stay in use");
-      return;
-    }
-    control_->replace_api_keys(*users);
-    telemetry::log_info("keys.reloaded", "authorized_users_file was read again", {{"tuft.keys", users->size()}});
   }
 
   void run_server() {

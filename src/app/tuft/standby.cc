@@ -196,27 +196,16 @@ bool Standby::pause(Nanos time) {
   return !stop_.stop_requested();
 }
 
+void Standby::reload_changed_keys() {
+  key_file_.reload_changed([this](auto keys) { set_keys(std::move(keys)); });
+}
+
 void Standby::reload() {
-  reload_keys();
+  key_file_.reload([this](auto keys) { set_keys(std::move(keys)); });
   if (config_.tls.certificate.empty()) return;
   if (const Status status = server_->reload_tls(); !status.ok()) {
     telemetry::log_error("tls.reload_failed", status.error().message + "; the former certificate stays in use");
   }
-}
-
-void Standby::reload_changed_keys() {
-  const KeyFile::Look found = key_file_.look();
-  if (found == KeyFile::Look::kChanged) reload_keys();
-  if (found == KeyFile::Look::kGone) set_keys(config_.authorized_users);  // those of the file are revoked
-}
-
-void Standby::reload_keys() {
-  auto users = key_file_.read();
-  if (!users.ok()) {
-    telemetry::log_error("keys.reload_failed", users.error().message + "; the former keys stay in use");
-    return;
-  }
-  set_keys(std::move(users).value());
 }
 
 void Standby::set_keys(std::map<std::string, std::string> keys) {

@@ -52,7 +52,6 @@ class Standby {
   bool pause(Nanos time) TUFT_EXCLUDES(mutex_);
   void reload();
   void reload_changed_keys();
-  void reload_keys();
   void set_keys(std::map<std::string, std::string> keys) TUFT_EXCLUDES(mutex_);
   void adopt(const std::shared_ptr<control::ControlPlane>& view, Nanos read_at) TUFT_EXCLUDES(mutex_, facts_mutex_);
   api::StandbyFacts facts() const TUFT_EXCLUDES(facts_mutex_);
