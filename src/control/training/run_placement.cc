@@ -70,7 +70,7 @@ void RunPlacement::move(const RunPtr& run, Reason reason, ModelBackendPtr to) {
     const bool is_saved = is_saved_locked(*run, clock_.monotonic());
     const bool waits = run->restoring_incarnation > 0 || run->writes_behind || !is_saved;
     if (reason == Reason::kLost ? from->actor().up() : waits) return;
-    removes = run->created && from->actor().up() && from->actor().incarnation() == run->adapter_incarnation;
+    removes = from->actor().up() && run->has_adapter_locked();
     run->place.move(*to);
     run->adapter_incarnation = 0;
     run->restoring_incarnation = 0;

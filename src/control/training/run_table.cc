@@ -84,8 +84,7 @@ bool RunTable::end_idle_session(const std::vector<RunPtr>& own) {
     if (!sessions_.is_idle(run->session)) continue;
     {
       MutexLock lock(run->mutex);
-      const bool is_at_rest = !run->ending && run->running == nullptr && run->log.empty();
-      if (!is_at_rest || run->is_out_of_reach_locked()) continue;
+      if (run->ending || run->running != nullptr || !run->log.empty() || run->is_out_of_reach_locked()) continue;
     }
     if (sessions_.end_idle(run->session)) return true;
   }

@@ -18,7 +18,7 @@ constexpr int64_t kSavedTtlSeconds = 24 * 3600;  // it stays for longer while th
 
 // Returns whether the worker that ends holds the run.
 bool is_held_locked(const Run& run) TUFT_REQUIRES(run.mutex) {
-  return run.created && !run.closed && !run.broken && run.adapter_incarnation == run.backend()->actor().incarnation();
+  return !run.closed && !run.broken && run.has_adapter_locked();
 }
 
 }  // namespace

@@ -9,6 +9,23 @@ namespace {
 class Placement : public PlaneTest {
  protected:
   Placement() { config().supported_models[0].workers = 2; }
+
+  // Returns two runs with a step each. The save of one to leave the first worker has failed, and the other one is at
+  // the second worker now.
+  std::pair<RunId, RunId> boot_where_a_save_has_failed() {
+    boot(false);
+    worker(0).start();
+    const SessionId own = session(alice);
+    const RunId one = create_model(own, alice, 0);
+    const RunId two = create_model(own, alice, 1);
+    value<OptimStepResult>(alice, optim_step(one, alice, 1));
+    value<OptimStepResult>(alice, optim_step(two, alice, 1));
+    worker(0).fail_next("save_state", internal_error("the disk is full"));
+    worker(1).start();
+    let_last(RunPlacement::kSteady);
+    sweep_until([&] { return worker(1).adapters() == 1 && worker(0).adapters() == 1; });
+    return {one, two};
+  }
 };
 
 TEST_F(Placement, NewRunsSpreadByTheMemoryThatTheyTake) {
@@ -175,17 +192,7 @@ TEST_F(Placement, ARunWhoseGradientIsNotAppliedStays) {
 }
 
 TEST_F(Placement, ASaveThatFailsLetsTheRunStay) {
-  boot(false);
-  worker(0).start();
-  const SessionId own = session(alice);
-  const RunId one = create_model(own, alice, 0);
-  const RunId two = create_model(own, alice, 1);
-  value<OptimStepResult>(alice, optim_step(one, alice, 1));
-  value<OptimStepResult>(alice, optim_step(two, alice, 1));
-  worker(0).fail_next("save_state", internal_error("the disk is full"));
-  worker(1).start();
-  let_last(RunPlacement::kSteady);
-  sweep_until([&] { return worker(1).adapters() == 1 && worker(0).adapters() == 1; });
+  const auto [one, two] = boot_where_a_save_has_failed();
   EXPECT_EQ(worker(0).calls_of("save_state").size(), 2U) << "the other one moves instead";
   // What failed is over: a gradient that comes now is not given up.
   value<ProtobufResult>(alice, forward_backward(one, alice, 2));
@@ -197,17 +204,7 @@ TEST_F(Placement, ASaveThatFailsLetsTheRunStay) {
 }
 
 TEST_F(Placement, ARunThatCouldNotLeaveEndsItsStepWhenItsWorkerEnds) {
-  boot(false);
-  worker(0).start();
-  const SessionId own = session(alice);
-  const RunId one = create_model(own, alice, 0);
-  const RunId two = create_model(own, alice, 1);
-  value<OptimStepResult>(alice, optim_step(one, alice, 1));
-  value<OptimStepResult>(alice, optim_step(two, alice, 1));
-  worker(0).fail_next("save_state", internal_error("the disk is full"));
-  worker(1).start();
-  let_last(RunPlacement::kSteady);
-  sweep_until([&] { return worker(1).adapters() == 1 && worker(0).adapters() == 1; });
+  const auto [one, two] = boot_where_a_save_has_failed();
   const RunId stayed = worker(0).weights_of(one.str()) >= 0 ? one : two;
   value<ProtobufResult>(alice, forward_backward(stayed, alice, 2));
   worker(0).drain(20 * kSecond);
