@@ -280,9 +280,9 @@ AdapterPager::Entries::iterator AdapterPager::longest_unused() {
   auto oldest = adapters_.end();
   for (auto at = adapters_.begin(); at != adapters_.end(); ++at) {
     const Entry& entry = at->second;
-    const bool can_leave = entry.page != nullptr || may_write(entry.tenant, entry.bytes);
-    if (entry.location != Location::kEngine || !can_leave) continue;
+    if (entry.location != Location::kEngine) continue;
     if (oldest != adapters_.end() && oldest->second.last_used < entry.last_used) continue;
+    if (entry.page == nullptr && !may_write(entry.tenant, entry.bytes)) continue;
     if (!surroundings_.at_work(at->first)) oldest = at;
   }
   return oldest;
@@ -319,7 +319,7 @@ bool AdapterPager::send(const engine::AdapterId& id, Entry& entry, bool out, eng
                                          {.attributes = telemetry::Attributes(attributes),
                                           .parent = out ? telemetry::current_context() : entry.cause,
                                           .start = out ? job->begin : entry.asked});
-  int64_t* const own = out ? &leaving_of_[entry.tenant] : nullptr;
+  int64_t* const own = out ? &leaving_of_[entry.tenant] : nullptr;  // before the job is sent: it may throw
   if (state != nullptr) job->state = std::move(*state);
   const int64_t leaves = job->bytes;
   if (surroundings_.send(job)) {
