@@ -14,7 +14,7 @@ struct Device {
   double bf16;
 };
 
-// From NVIDIA's data sheets. The first match counts.
+// From NVIDIA's data sheets; those of Blackwell are a GPU's part of the HGX and NVL72 systems. The first match counts.
 constexpr std::array<Device, 15> kDevices = {{
     {"B200", "", 75e12, 2250e12},
     {"GB200", "", 80e12, 2500e12},

@@ -86,9 +86,9 @@ class Span {
   SpanContext context_;
 };
 
-// Share keys of a piece of work, as Span::share() gives them, that no span of this process holds: of one whose context
-// came from another process, whose span is made at its end, or below which there are roots (an invalid context). They
-// are kept as long as this lives, and afterwards among the newest 16384. Does nothing while telemetry is off.
+// Share keys, as Span::share() gives them, for work that no running span of this process covers: its context came from
+// another process, its span is made at its end, or only roots are below it (an invalid context). They are kept as long
+// as this lives, and afterwards among the newest 16384. Does nothing while telemetry is off.
 // Move-only. Not thread-safe, but may move between threads.
 class SharedKeys {
  public:

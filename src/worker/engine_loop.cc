@@ -14,7 +14,7 @@ namespace tuft::worker {
 namespace {
 
 // Optimizer steps are gathered before a pass, so that they are taken together, and their clients then send what makes
-// the pass fuller. It waits for at most so many of them.
+// the pass fuller. The pass waits for at most so many of them.
 constexpr int kStepsInARowMax = 64;
 
 // Other operations (creations, loads, saves) share the time with passes and steps, so that those of one user take no

@@ -10,7 +10,7 @@
 namespace tuft::worker {
 namespace {
 
-// Of each kind.
+// The most copies of each kind at a time.
 constexpr int kCopiesMax = 8;
 
 }  // namespace

@@ -23,7 +23,7 @@ struct Caller {
   telemetry::SpanContext trace;
   v1::CallIds ids;
   Nanos arrived = 0;  // Clock::monotonic()
-  // Holds those of `trace` until the call is answered. Null: there are none.
+  // Holds the share keys of `trace` until the call is answered. Null: there are none.
   std::shared_ptr<const telemetry::SharedKeys> keys = nullptr;
 };
 
@@ -106,7 +106,7 @@ class Operation {
   virtual const std::string& queue() const = 0;
   // Returns whether it may advance to kTraining while those before it in its queue are still training.
   virtual bool trains() const { return false; }
-  // Returns whether all that it does at first is to advance to kStepping, which takes no time.
+  // Returns whether its first piece only advances to kStepping, which takes no time.
   virtual bool steps() const { return false; }
   // Returns whether the operations that wait in its queue fail instead of running. An operation that has begun goes on,
   // unless it trains.

@@ -53,12 +53,11 @@ class Link:
 
     @staticmethod
     def _copy(source, sink):
-        broken = (source, sink)
-        with contextlib.suppress(OSError):
+        try:
             while data := source.recv(1 << 16):
                 sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)  # the other direction goes on
-            broken = ()
-        for end in broken:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            for end in (source, sink):
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)

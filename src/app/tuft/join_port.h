@@ -32,8 +32,8 @@ class JoinPort {
   // `may_call` is that of actor::Supervision.
   std::vector<std::unique_ptr<actor::SupervisedActor>> make_actors(const config::ModelConfig& model,
                                                                    const std::function<bool()>& may_call = {});
-  // From now on no worker joins; those that serve go on. Call it before they are disconnected, which they are in order:
-  // else they would come back, and take the end of this server for a cut.
+  // From now on no worker joins; those that serve go on. Call it before the workers are disconnected: one that joined
+  // again at once would be cut off when this server ends, and would wait for it.
   void close() { registry_.close(); }
   // Reads certificates and token again; if that fails, the former stay in use.
   Status reload() { return listener_->reload(); }

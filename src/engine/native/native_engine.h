@@ -19,8 +19,7 @@ struct NativeOptions {
   // If set, it returns kv_bytes_max; called once the weights are in memory.
   std::function<Result<int64_t>(const ModelSpec& model)> plan_kv;
   // Limit of the activations of a training pass in bytes. Above it blocks keep only their input, and the backward pass
-  // recomputes the rest. What such a pass takes is given back when it ends, if even
-  // that is more.
+  // recomputes the rest. What such a pass takes is given back when it ends, if even that is more.
   int64_t activation_bytes_max = int64_t{2} << 30;
   // If set, it returns how many bytes of memory are free, or nothing if that is not known. A pass that needs more fails
   // with kResourceExhausted before it takes any: the system promises memory that it does not have, and ends who uses
