@@ -79,6 +79,7 @@ export type ExplanationKind =
   | "store"
   | "network"
   | "save"
+  | "paging"
   | "server"
   | "other";
 export interface ExplanationPart {

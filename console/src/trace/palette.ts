@@ -137,6 +137,7 @@ export function partKind(kind: string): WorkKind {
     case "passes":
       return "forward";
     case "saving":
+    case "paging":
       return "save";
     case "idle":
       return "other";

@@ -18,8 +18,8 @@ using telemetry_store::Span;
 using telemetry_store::Trace;
 
 constexpr std::array<std::string_view, kPartKinds> kNames = {
-    "queue_own", "queue_others", "sequence", "prefill", "decode", "forward", "backward",
-    "optimizer", "schedule",     "store",    "network", "save",   "server",  "other"};
+    "queue_own", "queue_others", "sequence", "prefill", "decode", "forward", "backward", "optimizer",
+    "schedule",  "store",        "network",  "save",    "paging", "server",  "other"};
 // What is shorter is no reason for anything.
 constexpr double kNamedShare = 0.05;
 constexpr size_t kNamedParts = 3;
@@ -49,7 +49,7 @@ constexpr KindOfName kKindsOfNames[] = {
     {"hf_model.*", PartKind::kSave},
     {"training_controller.save_checkpoint", PartKind::kSave},
     {"training_controller.load_checkpoint", PartKind::kSave},
-    {"adapter.page_*", PartKind::kSave},
+    {"adapter.page_*", PartKind::kPaging},
     {"redis.*", PartKind::kStore},
     {"store.*", PartKind::kStore},
     {"persistence.*", PartKind::kStore},
@@ -187,13 +187,14 @@ class Explainer {
   void divide_waits() {
     std::stable_sort(waits_.begin(), waits_.end(),
                      [](const Wait& a, const Wait& b) { return a.until - a.from > b.until - b.from; });
-    double own = 0, all = 0;  // of the waits that were asked about
+    double own = 0, all = 0;  // parts of the time of the wait that was asked about last
     for (size_t i = 0; i < waits_.size(); ++i) {
       const Wait& wait = waits_[i];
       if (i < kWaitsMax && work_) {
         const EngineWork there = work_(wait.from, wait.until);
-        own = std::max(0.0, there.own_seconds);
-        all = own + std::max(0.0, there.others_seconds);
+        const double time = there.of_seconds > 0 ? there.of_seconds : 1;
+        own = std::max(0.0, there.own_seconds) / time;
+        all = own + std::max(0.0, there.others_seconds) / time;
       }
       divide(wait, own, all);
     }
@@ -202,9 +203,15 @@ class Explainer {
   void divide(const Wait& wait, double own, double all) {
     const Nanos time = wait.until - wait.from;
     if (!(all > 0)) return give(PartKind::kSchedule, wait.span, time);
-    const auto behind_own = static_cast<Nanos>(static_cast<double>(time) * std::min(1.0, own / all));
+    // What no work explains was something else, such as the creation of an adapter.
+    const auto part_of = [](Nanos whole, double part) {
+      return static_cast<Nanos>(static_cast<double>(whole) * std::min(1.0, part));
+    };
+    const Nanos behind = part_of(time, all);
+    const Nanos behind_own = part_of(behind, own / all);
     give(PartKind::kQueueOwn, wait.span, behind_own);
-    give(PartKind::kQueueOthers, wait.span, time - behind_own);
+    give(PartKind::kQueueOthers, wait.span, behind - behind_own);
+    give(PartKind::kSchedule, wait.span, time - behind);
   }
 
   double share(Nanos time) const { return total_ == 0 ? 0 : static_cast<double>(time) / static_cast<double>(total_); }
@@ -245,6 +252,8 @@ class Explainer {
         return "was between the server and its worker";
       case PartKind::kSave:
         return "wrote, published or read weights";
+      case PartKind::kPaging:
+        return "waited until its adapter was back in memory";
       case PartKind::kServer:
         return "was handled by the server";
       case PartKind::kOther:

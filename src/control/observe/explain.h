@@ -27,10 +27,11 @@ enum class PartKind : uint8_t {
   kStore,     // the store of the server's state
   kNetwork,   // between the server and its worker
   kSave,      // checkpoints and published versions
+  kPaging,    // until its adapter is read back from its page, or another one has made room
   kServer,    // the rest of the server's work
   kOther,     // users' own programs, and what is not known
 };
-inline constexpr size_t kPartKinds = 14;
+inline constexpr size_t kPartKinds = 15;
 std::string_view part_kind_name(PartKind kind);  // "queue_own", ...
 
 struct ExplainedPart {
@@ -49,8 +50,10 @@ struct Explanation {
 // How long the engines of the workers worked in a time, for the user of the trace and for others.
 struct EngineWork {
   double own_seconds = 0, others_seconds = 0;
+  double of_seconds = 0;  // the length of that time
 };
-// Returns it for the time between two points (nanoseconds since the epoch). Called a few times at most.
+// Returns it for the time between two points (nanoseconds since the epoch) and some time before. Called a few times at
+// most.
 using EngineWorkIn = std::function<EngineWork(Nanos from, Nanos until)>;
 
 // `path` is critical_path(trace). Waiting is divided between own and others' work as `work` says; without it, and where

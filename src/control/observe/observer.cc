@@ -91,8 +91,8 @@ Result<telemetry_store::SpanSeries> ObserverImpl::span_series(const UserId& user
 // Users learn of others no more than that they were there: the sum of their time.
 EngineWorkIn ObserverImpl::engine_work_of(const std::string& owner) const {
   return [this, owner, end = parts_.clock.monotonic() + kWorkBudget](Nanos from, Nanos until) {
-    EngineWork work;
     const Nanos before = std::clamp(until - from, kBeforeMin, kBeforeMax);
+    EngineWork work = {.of_seconds = to_seconds(until - from + before)};
     for (const char* name : {"engine.*", "PREFILL", "DECODE"}) {
       if (parts_.clock.monotonic() >= end) return EngineWork{};
       const Filter filter{.time = {from - before, until}, .name = name, .of_server = true};

@@ -21,6 +21,7 @@ const WORDS: Readonly<Record<string, string>> = {
   store: "state store",
   network: "network",
   save: "saving",
+  paging: "adapter in its page",
   server: "server",
   other: "other",
 };

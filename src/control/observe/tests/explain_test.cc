@@ -142,13 +142,29 @@ TEST_F(Explained, WaitingIsDividedByWhoWorkedThen) {
   std::vector<std::pair<Nanos, Nanos>> asked;
   const auto parts = kinds(pass(), [&](Nanos from, Nanos until) {
     asked.emplace_back(from / kMillisecond, until / kMillisecond);
-    return EngineWork{.own_seconds = 1, .others_seconds = 3};
+    return EngineWork{.own_seconds = 1, .others_seconds = 3, .of_seconds = 4};
   });
   EXPECT_NEAR(parts.at("queue_own"), 0.345 / 4, 1e-6);
   EXPECT_NEAR(parts.at("queue_others"), 0.345 * 3 / 4, 1e-6);
   EXPECT_EQ(parts.count("schedule"), 0U);
   EXPECT_THAT(asked, ::testing::Contains(Pair(120, 400)));
   EXPECT_THAT(explanation.summary, HasSubstr("behind the work of other users"));
+}
+
+TEST_F(Explained, WorkExplainsNoMoreOfAWaitThanItTook) {
+  const auto parts = kinds(
+      pass(), [](Nanos, Nanos) { return EngineWork{.own_seconds = 0.2, .others_seconds = 0.6, .of_seconds = 8}; });
+  EXPECT_NEAR(parts.at("queue_own"), 0.345 * 0.025, 1e-6);
+  EXPECT_NEAR(parts.at("queue_others"), 0.345 * 0.075, 1e-6);
+  EXPECT_NEAR(parts.at("schedule"), 0.345 * 0.9, 1e-6);
+}
+
+TEST_F(Explained, AnAdapterThatWasInItsPage) {
+  const Trace trace = trace_of(
+      {request("POST /api/v1/forward_backward", 0, 100), span("worker", "http", "hf_model.forward_backward", 0, 100),
+       span("page", "worker", "adapter.page_in", 10, 80), span("pass", "worker", "engine.forward", 80, 100)});
+  EXPECT_NEAR(kinds(trace).at("paging"), 0.07, 1e-6);
+  EXPECT_THAT(explanation.summary, HasSubstr("70 % of it waited until its adapter was back in memory"));
 }
 
 TEST_F(Explained, NobodyWorked) {
@@ -197,7 +213,7 @@ TEST_F(Explained, SpansOfProgramsAreTheirsWhateverTheirNames) {
   int asked = 0;
   const auto parts = kinds(trace, [&](Nanos, Nanos) {
     ++asked;
-    return EngineWork{.own_seconds = 1, .others_seconds = 3};
+    return EngineWork{.own_seconds = 1, .others_seconds = 3, .of_seconds = 4};
   });
   EXPECT_THAT(parts, ElementsAre(Pair("other", ::testing::DoubleNear(0.65, 1e-9)),
                                  Pair("server", ::testing::DoubleNear(0.05, 1e-9))));

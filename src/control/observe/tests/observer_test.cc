@@ -279,7 +279,7 @@ TEST_F(Observing, ATraceSaysBehindWhomItWaited) {
   waited.start = kSecond;
   waited.duration = 4 * kSecond;
   store.kept_trace.emplace().spans = {waited};
-  store.busy = {{"alice", 0.1}, {"bob", 0.3}, {"", 5.0}};
+  store.busy = {{"alice", 0.25}, {"bob", 0.75}, {"", 5.0}};
   const auto seen = observer().trace(alice, "t");
   ASSERT_TRUE(seen.ok());
   ASSERT_THAT(seen->explanation.parts, SizeIs(2));
