@@ -61,6 +61,13 @@ class FairQueue {
 
   Item pop() { return take(*choose(anybody)); }
 
+  // Returns the item that pop_if(may) returns next; null if there is none. Valid until the next change.
+  template <typename May>
+  const Item* front_if(const May& may) {
+    UserQueue* const queue = choose(may);
+    return queue == nullptr ? nullptr : &queue->entries.front().item;
+  }
+
   // Returns the next item of the users for whom `may` returns true; nothing if they have none. The others keep their
   // turns.
   template <typename May>

@@ -16,12 +16,6 @@ namespace {
 // After a page could not be written, none is written for this time, because a full disk stays full for a while.
 constexpr Nanos kBrokenPause = 30 * kSecond;
 
-// What waits for its page takes host memory: as much as the adapters in the engine may take, and at least this.
-constexpr int64_t kLeavingBytesMin = int64_t{256} << 20;
-
-// A tenant may have this part of it, so that the creations of one are not refused because another one creates many.
-constexpr int64_t kLeavingParts = 2;
-
 // A tenant may have this part of the limit of all pages, so that one tenant cannot take the room of the others.
 constexpr int64_t kTenantParts = 4;
 
@@ -110,17 +104,6 @@ AdapterPager::AdapterPager(const engine::ModelSpec& model, engine::AdapterStore&
   counts_.limit = options_.bytes_max;
 }
 
-// One adapter may always leave, however large it is, and one of each tenant if there is room for it.
-bool AdapterPager::may_write(const std::string& tenant, int64_t bytes) const {
-  if (broken()) return false;
-  const int64_t most =
-      options_.leaving_bytes_max > 0 ? options_.leaving_bytes_max : std::max(options_.bytes_max, kLeavingBytesMin);
-  if (counts_.leaving == 0) return true;
-  const auto found = leaving_of_.find(tenant);
-  const int64_t own = tenant.empty() || found == leaving_of_.end() ? 0 : found->second;
-  return counts_.leaving + bytes <= most && (own == 0 || own + bytes <= most / kLeavingParts);
-}
-
 AdapterPager::Counters::Counters(const std::string& base_model, AdapterKind kind) {
   const telemetry::Label model = {"base_model", base_model};
   const telemetry::Label name = {"kind", kind_name_of(kind)};
@@ -142,15 +125,14 @@ bool AdapterPager::in_engine(const engine::AdapterId& id) const {
   return found != adapters_.end() && found->second.location == Location::kEngine;
 }
 
-bool AdapterPager::yields(const engine::AdapterId& id) const {
-  if (yielding_.empty()) return false;
-  const auto found = adapters_.find(id);
-  if (found == adapters_.end() || found->second.location != Location::kEngine) return false;
-  return std::find(yielding_.begin(), yielding_.end(), found->second.tenant) != yielding_.end();
+void AdapterPager::used(const engine::AdapterId& id) {
+  if (const auto found = adapters_.find(id); found != adapters_.end()) found->second.last_used = next_use();
 }
 
-void AdapterPager::used(const engine::AdapterId& id) {
-  if (const auto found = adapters_.find(id); found != adapters_.end()) found->second.last_used = ++last_use_;
+// Uses at the same time keep their order.
+Nanos AdapterPager::next_use() {
+  last_use_ = std::max(last_use_ + 1, clock_.monotonic());
+  return last_use_;
 }
 
 void AdapterPager::count(const Entry& entry, int by) {
@@ -178,7 +160,7 @@ AdapterPager::Entry& AdapterPager::add(const engine::AdapterId& id, AdapterKind 
   entry.spec = spec;
   entry.tenant = std::move(owner);
   entry.bytes = store_.bytes_of(spec, kind == AdapterKind::kTraining);
-  entry.last_used = ++last_use_;
+  entry.last_used = next_use();
   count(entry, 1);
   return entry;
 }
@@ -224,7 +206,7 @@ Status AdapterPager::create(const engine::AdapterId& id, engine::AdapterState st
   if (exists(id)) return exists_already(id);
   const int64_t bytes = store_.bytes_of(state.spec, kind == AdapterKind::kTraining);
   TUFT_TRY(check_pages(tenant, page_bytes_of(kind, state.spec)));
-  if (!make_room(bytes)) {
+  if (make_room(tenant, bytes) != Room::kMade) {
     Entry& entry = add(id, kind, state.spec, tenant);
     if (send_out(id, entry, state)) return {};
     count(entry, -1);
@@ -247,7 +229,7 @@ Result<int64_t> AdapterPager::copy_to_sampler(const engine::AdapterId& source, c
   }
   const engine::LoraSpec spec = from->second.spec;
   TUFT_TRY(check_pages(tenant, page_bytes_of(AdapterKind::kSampler, spec)));
-  if (make_room(store_.bytes_of(spec, false))) {
+  if (make_room(tenant, store_.bytes_of(spec, false)) == Room::kMade) {
     TUFT_TRY(store_.clone(source, sampler));
     add(sampler, AdapterKind::kSampler, spec, tenant);
   } else {
@@ -265,27 +247,6 @@ Status AdapterPager::remove(const engine::AdapterId& id) {
   count(found->second, -1);
   adapters_.erase(found);
   return {};
-}
-
-bool AdapterPager::make_room(int64_t bytes) {
-  while (options_.bytes_max > 0 && counts_.reserved + bytes > options_.bytes_max) {
-    const auto victim = longest_unused();
-    if (victim == adapters_.end() || !page_out(victim->first, victim->second)) return false;
-    counters_of(victim->second).evictions.add(1);
-  }
-  return true;
-}
-
-AdapterPager::Entries::iterator AdapterPager::longest_unused() {
-  auto oldest = adapters_.end();
-  for (auto at = adapters_.begin(); at != adapters_.end(); ++at) {
-    const Entry& entry = at->second;
-    if (entry.location != Location::kEngine) continue;
-    if (oldest != adapters_.end() && oldest->second.last_used < entry.last_used) continue;
-    if (entry.page == nullptr && !may_write(entry.tenant, entry.bytes)) continue;
-    if (!surroundings_.at_work(at->first)) oldest = at;
-  }
-  return oldest;
 }
 
 bool AdapterPager::page_out(const engine::AdapterId& id, Entry& entry) {
@@ -362,40 +323,6 @@ void AdapterPager::bring_back(const engine::AdapterId& id, const telemetry::Span
   coming_.push(found->second.tenant, 1, engine::AdapterId(id));
   move(found->second, Location::kWaiting);
   go_on();
-}
-
-void AdapterPager::go_on() {
-  yielding_.clear();
-  while (!coming_.empty()) {
-    const auto next = adapters_.find(coming_.front());
-    if (next != adapters_.end() && next->second.location == Location::kWaiting) {
-      // If no page can be written, exceeding the limit is better than making no progress.
-      if (!make_room(next->second.bytes) && counts_.reserved > 0 && !broken()) {
-        return choose_yielding(next->second.tenant);
-      }
-      if (!read_back(next->first, next->second)) return;
-    }
-    coming_.pop();
-  }
-}
-
-// Without memory nobody yields for now.
-void AdapterPager::choose_yielding(const std::string& waiting) try {
-  std::unordered_map<std::string_view, int64_t> at_work;  // bytes of each tenant
-  for (const auto& [id, entry] : adapters_) {
-    const bool stays =
-        entry.location == Location::kReading || (entry.location == Location::kEngine && surroundings_.at_work(id));
-    if (stays) at_work[entry.tenant] += entry.bytes;
-  }
-  int64_t most = 0;
-  for (const auto& [tenant, bytes] : at_work) most = std::max(most, bytes);
-  const auto own = at_work.find(waiting);
-  const bool has_most = own != at_work.end() && own->second == most;
-  for (const auto& [tenant, bytes] : at_work) {
-    if (bytes == most && (!has_most || tenant == waiting)) yielding_.emplace_back(tenant);
-  }
-} catch (const std::bad_alloc&) {
-  yielding_.clear();
 }
 
 std::optional<AdapterPager::Arrival> AdapterPager::finish(std::unique_ptr<PageJob> job) {

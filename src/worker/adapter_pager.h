@@ -1,5 +1,10 @@
-// AdapterPager: keeps the adapters within a limit of memory. The least recently used ones are paged out to files, and
-// come back when an operation needs them, with every bit of weights, gradients and moments.
+// AdapterPager: keeps the adapters within a limit of memory. Others are paged out to files, and come back when an
+// operation needs them, with every bit of weights, gradients and moments.
+//
+// The least recently used adapter leaves first: one that was not used for ten seconds, or else one of the tenant that
+// has the most bytes in the engine. A tenant makes no room at the cost of a used adapter of a tenant that has no more
+// bytes than itself. It waits until an own adapter stops working. So a tenant that trains 16 adapters at once does not
+// take the only adapter of another away between two steps.
 //
 // Each adapter counts with the most bytes that it can occupy. A new adapter that finds no room, because all others are
 // at work, starts in its page, and is refused if its page cannot be written or too much waits for its page already. A
@@ -24,6 +29,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -136,19 +142,30 @@ class AdapterPager {
     int64_t bytes = 0;                      // the most that it takes in the engine
     Location location = Location::kEngine;  // changed by move() alone
     std::shared_ptr<AdapterPage> page;      // of a sampler also while it is in the engine
-    uint64_t last_used = 0;
-    uint64_t job = 0;              // the newest
-    Nanos asked = 0;               // back, by Clock::monotonic()
-    telemetry::SpanContext cause;  // of its way back
+    Nanos last_used = 0;                    // see next_use()
+    uint64_t job = 0;                       // the newest
+    Nanos asked = 0;                        // back, by Clock::monotonic()
+    telemetry::SpanContext cause;           // of its way back
   };
   using Entries = std::unordered_map<engine::AdapterId, Entry>;
 
   bool broken() const { return clock_.monotonic() < broken_until_; }
   // Whether a page of an adapter of `bytes` of this tenant can be written now.
   bool may_write(const std::string& tenant, int64_t bytes) const;
-  bool make_room(int64_t bytes);
+  // Whether an adapter has room in the engine now.
+  enum class Room : uint8_t {
+    kMade,
+    kNone,      // nothing can leave the engine
+    kOfOthers,  // only adapters of tenants that have no more than this one
+  };
+  using BytesOfTenants = std::unordered_map<std::string_view, int64_t>;
+  Room make_room(const std::string& tenant, int64_t bytes);
+  enum class Which : uint8_t { kAll, kAtWork };
+  // Returns the bytes of the adapters that are in the engine or being read.
+  BytesOfTenants bytes_of_tenants(Which which) const;
+  Entries::iterator choose_leaving(const std::string& tenant, const BytesOfTenants& held, bool& spared);
   void choose_yielding(const std::string& waiting);
-  Entries::iterator longest_unused();
+  Nanos next_use();
   bool page_out(const engine::AdapterId& id, Entry& entry);
   bool send_out(const engine::AdapterId& id, Entry& entry, engine::AdapterState& state);
   bool read_back(const engine::AdapterId& id, Entry& entry);
@@ -187,7 +204,7 @@ class AdapterPager {
   std::vector<std::string> yielding_;                    // tenants; none while no adapter waits for room
   std::map<std::string, int64_t> leaving_of_;            // by tenant: the bytes of Counts::leaving
   Counts counts_;
-  uint64_t last_use_ = 0;
+  Nanos last_use_ = 0;
   uint64_t last_job_ = 0;
   Nanos broken_until_ = 0;  // after a failed write, no page is written before this time
 };

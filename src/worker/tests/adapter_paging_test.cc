@@ -149,6 +149,34 @@ TEST_F(AdapterPagingTest, SamplesAtOnceFromMoreSamplersThanFitAllEnd) {
   for (auto& one : ended) EXPECT_TRUE(one.get());
 }
 
+TEST_F(AdapterPagingTest, TenantWithMoreAdaptersThanFitTakesNoneThatAnotherUses) {
+  const telemetry::testing::RecordedMetrics metrics;
+  const auto hits = [&] {
+    return metrics.counter("tuft.lora.cache.hits", {{"base_model", "tiny"}, {"kind", "training"}});
+  };
+  limit_to(130);  // two that train
+  call_for("many");
+  for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(create_adapter(id).status.ok()) << id;
+  call_for("one");
+  ASSERT_TRUE(create_adapter("x").status.ok()) << "it takes the place of one of the other tenant";
+  for (int step = 1; step <= 2; ++step) {
+    call_for("many");
+    for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(train(id).status.ok()) << id;
+    call_for("one");
+    const int64_t before = hits();
+    ASSERT_TRUE(train("x").status.ok());
+    EXPECT_EQ(hits(), before + 1) << "step " << step;
+  }
+  clock_.advance(11 * kSecond);
+  call_for("many");
+  for (const char* id : {"a", "b"}) ASSERT_TRUE(train(id).status.ok()) << id;
+  const int64_t before = hits();
+  ASSERT_TRUE(train("a").status.ok());
+  EXPECT_EQ(hits(), before + 1) << "it has both places, because x is not used";
+  call_for("one");
+  EXPECT_TRUE(train("x").status.ok());
+}
+
 TEST_F(AdapterPagingTest, WhoFindsItsAdapterAndWhoMakesRoomIsCounted) {
   const telemetry::testing::RecordedMetrics metrics;
   const auto count = [&](const char* name, const char* kind) {

@@ -287,6 +287,7 @@ TEST_F(EngineLoopTest, TooMuchWaitsForItsPageThenASamplerWithAPageMakesRoom) {
 TEST_F(EngineLoopTest, AUserKeepsSamplersAtWorkThenThatOfAnotherUserComesIn) {
   start(40, false);  // room for two
   create_sampler("v", "light");
+  clock_.advance(11 * kSecond);                                               // it is not used
   for (const char* sampler : {"g1", "g2"}) create_sampler(sampler, "heavy");  // "v" is in its page now
   std::vector<std::future<Status>> heavy;
   std::future<Status> light;
@@ -307,6 +308,7 @@ TEST_F(EngineLoopTest, AnAdapterWaitsThenOnlyTheUserWithMostAtWorkYields) {
   const RecordedMetrics::LabelList samplers = {{"base_model", "m"}, {"kind", "sampler"}};
   start(60, false);  // room for three
   create_sampler("w", "third");
+  clock_.advance(11 * kSecond);  // it is not used
   create_sampler("v", "light");
   for (const char* sampler : {"g1", "g2"}) create_sampler(sampler, "heavy");  // "w" is in its page now
   std::vector<std::future<Status>> all;

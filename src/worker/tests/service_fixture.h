@@ -77,6 +77,17 @@ class EngineWork final : public Operation {
   const std::string queue_ = "test";
 };
 
+// The system's clock, which a test may advance.
+class AdvancedClock final : public Clock {
+ public:
+  Nanos monotonic() const override { return system_clock().monotonic() + by_.load(); }
+  Nanos wall() const override { return system_clock().wall() + by_.load(); }
+  void advance(Nanos by) { by_ += by; }
+
+ private:
+  std::atomic<Nanos> by_{0};
+};
+
 class ServiceTest : public ::testing::Test {
  protected:
   void SetUp() override { start({}); }
@@ -94,7 +105,7 @@ class ServiceTest : public ::testing::Test {
     options.sampler.batch_tokens = 16;
     options.sampler.tokens_max = 64;
     options.limits.rank_max = 8;
-    loop_ = std::make_unique<EngineLoop>(engine_, options, engine::TokenBytes{}, system_clock());
+    loop_ = std::make_unique<EngineLoop>(engine_, options, engine::TokenBytes{}, clock_);
     auto server = start_server(*loop_, {directory_ / "w.sock", "tiny"});
     ASSERT_TRUE(server.ok()) << server.error().message;
     server_ = std::move(server).value();
@@ -176,6 +187,7 @@ class ServiceTest : public ::testing::Test {
   Gate gate_;                                                  // must outlive the engine thread that waits at it
   FakeEngine engine_{16};
   TempDir directory_;
+  AdvancedClock clock_;
   std::unique_ptr<EngineLoop> loop_;
   std::unique_ptr<WorkerServer> server_;
   std::unique_ptr<v1::ModelActor::Stub> stub_;
