@@ -11,7 +11,7 @@ namespace tuft::engine {
 namespace {
 
 // Below it 1 / temperature exceeds the precision of a float, so the most likely token is chosen.
-constexpr float kTemperatureMin = 1e-5F;
+constexpr float kGreedyBelow = 1e-5F;
 
 // The candidates of a draw are sorted up to this number; more are divided by their bits.
 constexpr size_t kSortedMax = 1024;
@@ -48,7 +48,7 @@ double Distribution::fill_weights(float temperature) {
 }
 
 int32_t Distribution::draw(float temperature, int top_k, float top_p, double uniform) {
-  if (temperature < kTemperatureMin) return static_cast<int32_t>(find_at_least(logits_, 0, max_));
+  if (temperature < kGreedyBelow) return static_cast<int32_t>(find_at_least(logits_, 0, max_));
   const double sum = temperature == temperature_ ? sum_ : fill_weights(temperature);
   const bool all = (top_k <= 0 || static_cast<size_t>(top_k) >= logits_.size()) && top_p >= 1.0F;
   return all ? draw_from_all(sum, uniform) : draw_from_some(sum, top_k, top_p, uniform);
