@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "base/result.h"
@@ -16,8 +18,23 @@ struct AdapterMemory {
   int64_t optimizer = 0;  // moments; allocated at the first optimizer step
 };
 
+// An adapter that is in no store, with all that belongs to it except the mark. Any thread may use it, one at a time.
+class DetachedAdapter {
+ public:
+  using Visit = std::function<Status(const AdapterState&)>;
+
+  virtual ~DetachedAdapter() = default;
+  virtual const LoraSpec& spec() const = 0;
+  // Returns visit(state), or kResourceExhausted if memory for the state runs out.
+  virtual Status visit(const Visit& visit) const = 0;
+};
+using DetachedPointer = std::unique_ptr<DetachedAdapter>;  // never null
+
+DetachedPointer detached(AdapterState state);
+
 // The caller chooses the ids. A member that takes the id of an existing adapter returns kNotFound if there is none.
-// Members return kResourceExhausted if memory runs out. Confined to the engine thread.
+// Members return kResourceExhausted if memory runs out. Confined to the engine thread,
+// except make().
 class AdapterStore {
  public:
   virtual ~AdapterStore() = default;
@@ -37,6 +54,16 @@ class AdapterStore {
   // state.has_optimizer, else starts with fresh ones. Returns kInvalidArgument unless rank, layers and the optimizer of
   // the moments are the same.
   virtual Status import_state(const AdapterId& id, const AdapterState& state) = 0;
+
+  // These let other threads do what takes time in proportion to an adapter, as far as the back end can: with `native`
+  // attach(), detach() and replace() move a pointer. They may throw std::bad_alloc, and change nothing then.
+  // Makes an adapter. Thread-safe. Tensors that do not fit the model are refused with kInvalidArgument, here or when
+  // the adapter is attached.
+  virtual Result<DetachedPointer> make(AdapterState state) const;
+  // The same as create(), take() and import_state() of a state without gradients.
+  virtual Status attach(const AdapterId& id, DetachedPointer adapter);
+  virtual Result<DetachedPointer> detach(const AdapterId& id);
+  virtual Status replace(const AdapterId& id, DetachedPointer adapter);
 
   // Returns the spec of an adapter, or null if there is none. Valid until the adapter is changed or removed.
   virtual const LoraSpec* spec(const AdapterId& id) const = 0;

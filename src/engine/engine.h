@@ -26,8 +26,8 @@ struct DeviceTimes {
   Nanos step = 0;  // decode steps
 };
 
-// Confined to the engine thread, except model() and weights_dtype(), which never change. The ports live as long as the
-// engine.
+// Confined to the engine thread, except model() and weights_dtype(), which never change, and AdapterStore::make(). The
+// ports live as long as the engine.
 class Engine {
  public:
   virtual ~Engine() = default;

@@ -168,9 +168,9 @@ Status check_adapter(const ModelSpec& model, const AdapterState& state) {
   return {};
 }
 
-Status check_same_optimizer(Optimizer optimizer, const AdapterState& state) {
-  if (!state.has_optimizer || state.optimizer == optimizer) return {};
-  return invalid_argument("the checkpoint's optimizer state is of " + std::string(optimizer_name(state.optimizer)) +
+Status check_same_optimizer(Optimizer optimizer, Optimizer of_moments) {
+  if (of_moments == optimizer) return {};
+  return invalid_argument("the checkpoint's optimizer state is of " + std::string(optimizer_name(of_moments)) +
                               ", and this model trains with " + std::string(optimizer_name(optimizer)) +
                               ": load the weights without the optimizer, or create the model with that optimizer",
                           "optimizer_mismatch");

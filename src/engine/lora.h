@@ -94,8 +94,8 @@ struct AdapterState {
 // Returns kInvalidArgument unless rank and alpha are valid and the tensors, and the gradients and moments if present,
 // have the shapes that spec and model require.
 Status check_adapter(const ModelSpec& model, const AdapterState& state);
-// Returns kInvalidArgument that names both optimizers unless moments in `state` are those of `optimizer`.
-Status check_same_optimizer(Optimizer optimizer, const AdapterState& state);
+// Returns kInvalidArgument that names both optimizers unless the moments of a checkpoint are those of `optimizer`.
+Status check_same_optimizer(Optimizer optimizer, Optimizer of_moments);
 // Returns kInvalidArgument unless `spec` and `other` have the same rank and the same layers.
 Status check_same_layers(const LoraSpec& spec, const LoraSpec& other);
 

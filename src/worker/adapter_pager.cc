@@ -9,6 +9,7 @@
 #include "telemetry/instrument.h"
 #include "telemetry/log.h"
 #include "worker/operation_base.h"
+#include "worker/without_exceptions.h"
 
 namespace tuft::worker {
 namespace {
@@ -58,8 +59,8 @@ std::string_view kind_name_of(AdapterKind kind) {
   return kind == AdapterKind::kTraining ? "training" : "sampler";
 }
 
-std::string_view direction_of(bool out) {
-  return out ? "out" : "in";
+std::string_view direction_of(const PageJob& job) {
+  return job.work == PageJob::Work::kWrite ? "out" : "in";
 }
 
 std::string_view result_of(const PageJob& job) {
@@ -70,21 +71,27 @@ std::string_view result_of(const PageJob& job) {
 }  // namespace
 
 void PageJob::run() try {
-  // Only the engine thread copies the pointer, and only that of an adapter that exists: then there are two.
-  if (out && page.use_count() == 1) {
-    dropped = true;
-    state = {};
-    return;
-  }
-  if (out) {
-    status = page->write(directory, state);
-    return;
-  }
-  auto read = page->read();
-  if (read.ok()) {
-    state = std::move(read).value();
-  } else {
-    status = std::move(read).error();
+  switch (work) {
+    case Work::kDrop:
+      page.reset();
+      break;
+    case Work::kWrite:
+      // Only the engine thread copies the pointer, and only that of an adapter that exists: then there are two.
+      dropped = page.use_count() == 1;
+      if (!dropped) {
+        status = content->visit([&](const engine::AdapterState& state) { return page->write(directory, state); });
+      }
+      if (status.ok()) content.reset();
+      break;
+    case Work::kRead: {
+      auto read = page->read();
+      auto made = read.ok() ? store->make(std::move(read).value()) : std::move(read).error();
+      if (made.ok()) {
+        content = std::move(made).value();
+      } else {
+        status = std::move(made).error();
+      }
+    }
   }
 } catch (const std::bad_alloc&) {
   status = no_memory();
@@ -201,21 +208,22 @@ Error AdapterPager::refused(Error error) const try {
   return error;
 }
 
-Status AdapterPager::create(const engine::AdapterId& id, engine::AdapterState state, AdapterKind kind,
+Status AdapterPager::create(const engine::AdapterId& id, engine::DetachedPointer adapter, AdapterKind kind,
                             const std::string& tenant) {
   if (exists(id)) return exists_already(id);
-  const int64_t bytes = store_.bytes_of(state.spec, kind == AdapterKind::kTraining);
-  TUFT_TRY(check_pages(tenant, page_bytes_of(kind, state.spec)));
-  if (make_room(tenant, bytes) != Room::kMade) {
-    Entry& entry = add(id, kind, state.spec, tenant);
-    if (send_out(id, entry, state)) return {};
+  const engine::LoraSpec spec = adapter->spec();
+  const int64_t bytes = store_.bytes_of(spec, kind == AdapterKind::kTraining);
+  TUFT_TRY(check_pages(tenant, page_bytes_of(kind, spec)));
+  if (make_room({tenant, bytes}) != Room::kMade) {
+    Entry& entry = add(id, kind, spec, tenant);
+    if (send_out(id, entry, adapter)) return {};
     count(entry, -1);
     adapters_.erase(id);
     // Those that exist may go over the limit, so that they make progress. Further ones would take all memory.
-    return refused(no_room());
+    if (make_room({tenant, bytes, false}) != Room::kMade) return refused(no_room());
   }
-  TUFT_TRY(store_.create(id, state));
-  add(id, kind, state.spec, tenant);
+  TUFT_TRY(store_.attach(id, std::move(adapter)));
+  add(id, kind, spec, tenant);
   return {};
 }
 
@@ -229,12 +237,12 @@ Result<int64_t> AdapterPager::copy_to_sampler(const engine::AdapterId& source, c
   }
   const engine::LoraSpec spec = from->second.spec;
   TUFT_TRY(check_pages(tenant, page_bytes_of(AdapterKind::kSampler, spec)));
-  if (make_room(tenant, store_.bytes_of(spec, false)) == Room::kMade) {
+  if (make_room({tenant, store_.bytes_of(spec, false)}) == Room::kMade) {
     TUFT_TRY(store_.clone(source, sampler));
     add(sampler, AdapterKind::kSampler, spec, tenant);
   } else {
     TUFT_ASSIGN(engine::AdapterState state, store_.export_state(source, false));
-    TUFT_TRY(create(sampler, std::move(state), AdapterKind::kSampler, tenant));
+    TUFT_TRY(create(sampler, engine::detached(std::move(state)), AdapterKind::kSampler, tenant));
   }
   published_.record(to_seconds(clock_.monotonic() - begin));
   return engine::parameters_of(model_, spec) * static_cast<int64_t>(sizeof(float));
@@ -244,8 +252,11 @@ Status AdapterPager::remove(const engine::AdapterId& id) {
   const auto found = adapters_.find(id);
   if (found == adapters_.end() || found->second.location == Location::kEngine) TUFT_TRY(store_.remove(id));
   if (found == adapters_.end()) return {};
+  const std::string tenant = std::move(found->second.tenant);
+  std::shared_ptr<AdapterPage> page = std::move(found->second.page);
   count(found->second, -1);
   adapters_.erase(found);
+  if (page.use_count() == 1) drop(tenant, std::move(page));
   return {};
 }
 
@@ -255,20 +266,27 @@ bool AdapterPager::page_out(const engine::AdapterId& id, Entry& entry) {
     move(entry, Location::kPage);
     return true;
   }
-  auto state = store_.take(id);
-  if (!state.ok()) return false;
-  if (send_out(id, entry, *state)) return true;
-  // take() has just freed its memory, so there is room for it.
-  (void)store_.create(id, *state);
+  auto adapter = store_.detach(id);
+  if (!adapter.ok()) return false;
+  if (send_out(id, entry, *adapter)) return true;
+  // There is room for it, because detach() has just freed its memory. If it fails, the adapter is lost.
+  const Status back = without_exceptions([&]() -> Status { return store_.attach(id, std::move(adapter).value()); });
+  if (!back.ok()) {
+    count(entry, -1);
+    adapters_.erase(id);
+  }
   return false;
 }
 
-// Takes the state only when nothing else needs memory. Without memory it returns false.
-bool AdapterPager::send(const engine::AdapterId& id, Entry& entry, bool out, engine::AdapterState* state) try {
+// Takes the content only when nothing else needs memory. Without memory it returns false.
+bool AdapterPager::send(const engine::AdapterId& id, Entry& entry, PageJob::Work work,
+                        engine::DetachedPointer* content) try {
+  const bool out = work == PageJob::Work::kWrite;
   auto job = std::make_unique<PageJob>();
   job->number = entry.job = ++last_job_;
   job->adapter = id;
-  job->out = out;
+  job->work = work;
+  job->store = &store_;
   job->directory = options_.directory;
   job->tenant = entry.tenant;
   job->bytes = out ? entry.bytes : 0;
@@ -281,27 +299,27 @@ bool AdapterPager::send(const engine::AdapterId& id, Entry& entry, bool out, eng
                                           .parent = out ? telemetry::current_context() : entry.cause,
                                           .start = out ? job->begin : entry.asked});
   int64_t* const own = out ? &leaving_of_[entry.tenant] : nullptr;  // before the job is sent: it may throw
-  if (state != nullptr) job->state = std::move(*state);
+  if (content != nullptr) job->content = std::move(*content);
   const int64_t leaves = job->bytes;
   if (surroundings_.send(job)) {
     counts_.leaving += leaves;
     if (own != nullptr) *own += leaves;
     return true;
   }
-  if (state != nullptr) *state = std::move(job->state);
+  if (content != nullptr) *content = std::move(job->content);
   return false;
 } catch (const std::bad_alloc&) {
   return false;
 }
 
-bool AdapterPager::send_out(const engine::AdapterId& id, Entry& entry, engine::AdapterState& state) {
+bool AdapterPager::send_out(const engine::AdapterId& id, Entry& entry, engine::DetachedPointer& content) {
   if (!may_write(entry.tenant, entry.bytes)) return false;
   try {
     entry.page = std::make_shared<AdapterPage>();
   } catch (const std::bad_alloc&) {
     return false;
   }
-  if (!send(id, entry, true, &state)) {
+  if (!send(id, entry, PageJob::Work::kWrite, &content)) {
     entry.page.reset();
     return false;
   }
@@ -310,7 +328,7 @@ bool AdapterPager::send_out(const engine::AdapterId& id, Entry& entry, engine::A
 }
 
 bool AdapterPager::read_back(const engine::AdapterId& id, Entry& entry) {
-  if (!send(id, entry, false, nullptr)) return false;
+  if (!send(id, entry, PageJob::Work::kRead, nullptr)) return false;
   move(entry, Location::kReading);
   return true;
 }
@@ -326,16 +344,34 @@ void AdapterPager::bring_back(const engine::AdapterId& id, const telemetry::Span
 }
 
 std::optional<AdapterPager::Arrival> AdapterPager::finish(std::unique_ptr<PageJob> job) {
+  const bool out = job->work == PageJob::Work::kWrite;
   counts_.leaving -= job->bytes;
-  if (job->out) {
+  if (out) {
     const auto own = leaving_of_.find(job->tenant);
     own->second -= job->bytes;
     if (own->second == 0) leaving_of_.erase(own);
   }
   const auto found = adapters_.find(job->adapter);
   record(*job, found == adapters_.end() ? AdapterKind::kTraining : found->second.kind);
-  if (found == adapters_.end() || found->second.page != job->page) return std::nullopt;  // removed meanwhile
-  return job->out ? finish_out(*job, found->second) : finish_in(*job, found->second);
+  std::optional<Arrival> arrival;
+  const bool is_removed = found == adapters_.end() || found->second.page != job->page;
+  if (!is_removed) arrival = out ? finish_out(*job, found->second) : finish_in(*job, found->second);
+  if (job->page.use_count() == 1) drop(std::move(job));
+  return arrival;
+}
+
+void AdapterPager::drop(const std::string& tenant, std::shared_ptr<AdapterPage> page) const try {
+  auto job = std::make_unique<PageJob>();
+  job->tenant = tenant;
+  job->page = std::move(page);
+  drop(std::move(job));
+} catch (const std::bad_alloc&) {
+}
+
+void AdapterPager::drop(std::unique_ptr<PageJob> job) const try {
+  job->work = PageJob::Work::kDrop;
+  (void)surroundings_.send(job);
+} catch (const std::bad_alloc&) {
 }
 
 std::optional<AdapterPager::Arrival> AdapterPager::finish_out(PageJob& job, Entry& entry) {
@@ -343,7 +379,7 @@ std::optional<AdapterPager::Arrival> AdapterPager::finish_out(PageJob& job, Entr
   broken_until_ = clock_.monotonic() + kBrokenPause;
   const bool wanted = entry.location != Location::kPage;
   entry.page.reset();  // a job that reads it fails
-  Status status = store_.create(job.adapter, job.state);
+  Status status = store_.attach(job.adapter, std::move(job.content));
   if (status.ok()) {
     move(entry, Location::kEngine);
   } else {
@@ -357,7 +393,7 @@ std::optional<AdapterPager::Arrival> AdapterPager::finish_out(PageJob& job, Entr
 std::optional<AdapterPager::Arrival> AdapterPager::finish_in(PageJob& job, Entry& entry) {
   if (entry.job != job.number) return std::nullopt;
   Status status = std::move(job.status);
-  if (status.ok()) status = store_.create(job.adapter, job.state);
+  if (status.ok()) status = store_.attach(job.adapter, std::move(job.content));
   if (!status.ok() && status.error().code != ErrorCode::kResourceExhausted) status = lost(status.error());
   if (status.ok()) {
     move(entry, Location::kEngine);
@@ -374,7 +410,8 @@ std::optional<AdapterPager::Arrival> AdapterPager::finish_in(PageJob& job, Entry
 // A move for whose record there is no memory is not logged.
 void AdapterPager::record(PageJob& job, AdapterKind kind) const try {
   const telemetry::Label model = {"base_model", base_model_};
-  const telemetry::Label direction = {"direction", direction_of(job.out)};
+  const bool out = job.work == PageJob::Work::kWrite;
+  const telemetry::Label direction = {"direction", direction_of(job)};
   const double seconds = to_seconds(clock_.monotonic() - job.begin);
   const telemetry::ContextScope scope(job.span.context());
   metrics::engine().lora_page_duration.record(seconds, {model, direction, {"result", result_of(job)}});
@@ -384,8 +421,8 @@ void AdapterPager::record(PageJob& job, AdapterKind kind) const try {
   if (job.status.ok()) {
     job.span.set_attribute("tuft.size_bytes", job.page->bytes());
     metrics::engine().lora_page_io.add(job.page->bytes(), {model, direction});
-    telemetry::log_debug(job.out ? telemetry::Name("lora.paged_out") : telemetry::Name("lora.paged_in"),
-                         job.out ? "an adapter was written to its page" : "an adapter was read from its page",
+    telemetry::log_debug(out ? telemetry::Name("lora.paged_out") : telemetry::Name("lora.paged_in"),
+                         out ? "an adapter was written to its page" : "an adapter was read from its page",
                          {{"tuft.base_model", base_model_},
                           {"tuft.lora_id", job.adapter.str()},
                           {"tuft.adapter_kind", kind_name},

@@ -3,14 +3,14 @@
 //
 // The least recently used adapter leaves first: one that was not used for ten seconds, or else one of the tenant that
 // has the most bytes in the engine. A tenant makes no room at the cost of a used adapter of a tenant that has no more
-// bytes than itself. It waits until an own adapter stops working. So a tenant that trains 16 adapters at once does not
-// take the only adapter of another away between two steps.
+// bytes than itself. It waits until an own adapter stops working, for at most ten seconds. So a tenant that trains 16
+// adapters at once does not take the only adapter of another away between two steps.
 //
-// Each adapter counts with the most bytes that it can occupy. A new adapter that finds no room, because all others are
-// at work, starts in its page, and is refused if its page cannot be written or too much waits for its page already. A
-// tenant may have half of what waits for pages. An adapter that comes back waits until others stop working; tenants
-// take turns. Work in progress never needs more room, so that all adapters make progress as long as one fits. The page
-// of a sampler stays valid, because a sampler never changes.
+// Each adapter counts with the most bytes that it can occupy. A new adapter that finds no room starts in its page, and
+// is refused if its page cannot be written or too much waits for its page already. A tenant may have half of what waits
+// for pages. An adapter that comes back waits until others stop working; tenants take turns. Work in progress never
+// needs more room, so that all adapters make progress as long as one fits. The page of a sampler stays valid, because a
+// sampler never changes.
 //
 // An adapter in training stops working between two operations, but samples can follow each other without a pause. So
 // while an adapter waits for room, those tenants yield that have most bytes at work, or the waiting one alone if it has
@@ -55,19 +55,26 @@ struct PagerOptions {
 // One move between the engine and a page. The engine thread creates and finishes it; the page thread runs it in
 // between, those of one adapter in the order of sending.
 struct PageJob {
-  // Writes nothing, and drops the state, if the adapter was removed meanwhile. Does not throw: a lack of memory is the
-  // status kResourceExhausted.
+  enum class Work : uint8_t {
+    kRead,
+    kWrite,
+    kDrop,  // closes the file of a page that nobody needs, which may take long. Nobody finishes it
+  };
+
+  // Writes nothing, and drops the content, if the adapter was removed meanwhile. Does not throw: a lack of memory is
+  // the status kResourceExhausted.
   void run();
 
   uint64_t number = 0;
   engine::AdapterId adapter;
   std::string tenant;  // whose turn at the page thread it takes
-  bool out = false;
+  Work work = Work::kRead;
   int64_t bytes = 0;     // that its adapter takes until it is written
   bool dropped = false;  // the adapter was removed before it was written
   std::filesystem::path directory;
   std::shared_ptr<AdapterPage> page;
-  engine::AdapterState state;
+  const engine::AdapterStore* store = nullptr;  // for kRead
+  engine::DetachedPointer content;              // to be written, or read; null while it is in its page
   Status status;
   Nanos begin = 0;
   telemetry::Span span;
@@ -91,7 +98,8 @@ class AdapterPager {
 
   // See AdapterStore. The bytes are the tenant's. kResourceExhausted: "adapter_page_bytes" over a limit of page files,
   // "adapter_memory_bytes" where it has no room in the engine and cannot start in its page.
-  Status create(const engine::AdapterId& id, engine::AdapterState state, AdapterKind kind, const std::string& tenant);
+  Status create(const engine::AdapterId& id, engine::DetachedPointer adapter, AdapterKind kind,
+                const std::string& tenant);
   // Makes a sampler of `tenant` with the current weights of `source`. Returns the bytes of its tensors.
   Result<int64_t> copy_to_sampler(const engine::AdapterId& source, const engine::AdapterId& sampler,
                                   const std::string& tenant);
@@ -109,6 +117,7 @@ class AdapterPager {
   void looked_up(const engine::AdapterId& id) const;
   // Brings adapters back that wait for room, as far as others have stopped working, and chooses who yields.
   void go_on();
+  bool waits() const { return !coming_.empty(); }
 
   struct Arrival {
     engine::AdapterId adapter;
@@ -159,15 +168,21 @@ class AdapterPager {
     kOfOthers,  // only adapters of tenants that have no more than this one
   };
   using BytesOfTenants = std::unordered_map<std::string_view, int64_t>;
-  Room make_room(const std::string& tenant, int64_t bytes);
+  struct Claim {
+    const std::string& tenant;
+    int64_t bytes = 0;
+    bool spares = true;  // used adapters of tenants that have no more
+  };
+  Room make_room(const Claim& claim);
   enum class Which : uint8_t { kAll, kAtWork };
   // Returns the bytes of the adapters that are in the engine or being read.
   BytesOfTenants bytes_of_tenants(Which which) const;
-  Entries::iterator choose_leaving(const std::string& tenant, const BytesOfTenants& held, bool& spared);
+  Entries::iterator choose_leaving(const Claim& claim, const BytesOfTenants& held,
+                                   const std::vector<Entries::iterator>& leaving, bool& spared);
   void choose_yielding(const std::string& waiting);
   Nanos next_use();
   bool page_out(const engine::AdapterId& id, Entry& entry);
-  bool send_out(const engine::AdapterId& id, Entry& entry, engine::AdapterState& state);
+  bool send_out(const engine::AdapterId& id, Entry& entry, engine::DetachedPointer& content);
   bool read_back(const engine::AdapterId& id, Entry& entry);
   Entry& add(const engine::AdapterId& id, AdapterKind kind, const engine::LoraSpec& spec, const std::string& tenant);
   int64_t page_bytes_of(AdapterKind kind, const engine::LoraSpec& spec) const;
@@ -175,7 +190,10 @@ class AdapterPager {
   Error refused(Error error) const;
   void move(Entry& entry, Location to);
   void count(const Entry& entry, int by);
-  bool send(const engine::AdapterId& id, Entry& entry, bool out, engine::AdapterState* state);
+  bool send(const engine::AdapterId& id, Entry& entry, PageJob::Work work, engine::DetachedPointer* content);
+  // Closes a page on the page thread, or on this one if that thread cannot take it.
+  void drop(const std::string& tenant, std::shared_ptr<AdapterPage> page) const;
+  void drop(std::unique_ptr<PageJob> job) const;
   std::optional<Arrival> finish_out(PageJob& job, Entry& entry);
   std::optional<Arrival> finish_in(PageJob& job, Entry& entry);
   void record(PageJob& job, AdapterKind kind) const;

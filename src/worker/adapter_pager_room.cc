@@ -18,6 +18,9 @@ constexpr int64_t kLeavingParts = 2;
 // its tenant little.
 constexpr Nanos kUnused = 10 * kSecond;
 
+// So many tenants let others go first: each of them takes time at every step of the engine.
+constexpr size_t kPassedMax = 8;
+
 }  // namespace
 
 // One adapter may always leave, however large it is, and one of each tenant if there is room for it.
@@ -31,16 +34,27 @@ bool AdapterPager::may_write(const std::string& tenant, int64_t bytes) const {
   return counts_.leaving + bytes <= most && (own == 0 || own + bytes <= most / kLeavingParts);
 }
 
-AdapterPager::Room AdapterPager::make_room(const std::string& tenant, int64_t bytes) {
-  while (options_.bytes_max > 0 && counts_.reserved + bytes > options_.bytes_max) {
-    const BytesOfTenants held = bytes_of_tenants(Which::kAll);
-    bool spared = false;
-    const auto leaving = choose_leaving(tenant, held, spared);
-    if (leaving == adapters_.end()) return spared ? Room::kOfOthers : Room::kNone;
-    if (!page_out(leaving->first, leaving->second)) return Room::kNone;
-    counters_of(leaving->second).evictions.add(1);
+// Where only adapters of others could complete the room, none leaves for nothing. Where nothing could, what can leave
+// does, so that a large adapter gets its room in pieces.
+AdapterPager::Room AdapterPager::make_room(const Claim& claim) {
+  int64_t lacks = options_.bytes_max > 0 ? counts_.reserved + claim.bytes - options_.bytes_max : 0;
+  if (lacks <= 0) return Room::kMade;
+  BytesOfTenants held = bytes_of_tenants(Which::kAll);
+  std::vector<Entries::iterator> leaving;
+  bool spared = false;
+  while (lacks > 0) {
+    const auto next = choose_leaving(claim, held, leaving, spared);
+    if (next == adapters_.end()) break;
+    leaving.push_back(next);
+    held[next->second.tenant] -= next->second.bytes;
+    lacks -= next->second.bytes;
   }
-  return Room::kMade;
+  if (lacks > 0 && spared) return Room::kOfOthers;
+  for (const auto& adapter : leaving) {
+    if (!page_out(adapter->first, adapter->second)) return Room::kNone;
+    counters_of(adapter->second).evictions.add(1);
+  }
+  return lacks > 0 ? Room::kNone : Room::kMade;
 }
 
 AdapterPager::BytesOfTenants AdapterPager::bytes_of_tenants(Which which) const {
@@ -54,15 +68,17 @@ AdapterPager::BytesOfTenants AdapterPager::bytes_of_tenants(Which which) const {
 }
 
 // An unused one leaves before one of the tenant with the most bytes; of several the least recently used. `spared` is
-// set where one could leave, but not for this tenant.
-AdapterPager::Entries::iterator AdapterPager::choose_leaving(const std::string& tenant, const BytesOfTenants& held,
+// set where one could leave, but not for this claim.
+AdapterPager::Entries::iterator AdapterPager::choose_leaving(const Claim& claim, const BytesOfTenants& held,
+                                                             const std::vector<Entries::iterator>& leaving,
                                                              bool& spared) {
   const auto bytes_of = [&](const std::string& name) {
     const auto found = held.find(name);
     return found == held.end() ? 0 : found->second;
   };
   const Nanos unused_since = clock_.monotonic() - kUnused;
-  const int64_t own = bytes_of(tenant);
+  const int64_t own = bytes_of(claim.tenant);
+  const bool spares = claim.spares && !broken();
   auto chosen = adapters_.end();
   int64_t most = 0;
   for (auto at = adapters_.begin(); at != adapters_.end(); ++at) {
@@ -74,8 +90,8 @@ AdapterPager::Entries::iterator AdapterPager::choose_leaving(const std::string& 
       if (bytes < most || (bytes == most && chosen->second.last_used < entry.last_used)) continue;
     }
     if (entry.page == nullptr && !may_write(entry.tenant, entry.bytes)) continue;
-    if (surroundings_.at_work(at->first)) continue;
-    if (!unused && entry.tenant != tenant && bytes <= own) {
+    if (surroundings_.at_work(at->first) || std::ranges::find(leaving, at) != leaving.end()) continue;
+    if (spares && !unused && entry.tenant != claim.tenant && bytes <= own) {
       spared = true;
       continue;
     }
@@ -85,27 +101,28 @@ AdapterPager::Entries::iterator AdapterPager::choose_leaving(const std::string& 
   return chosen;
 }
 
-// A tenant that waits for an own adapter to stop working lets others go first. Where nothing can leave, they wait as
-// well, so that a large adapter gets its room.
+// A tenant that waits for an own adapter to stop working lets others go first, but not for longer than kUnused: then
+// it takes the place of any adapter. Where nothing can leave, those behind wait as well, so that a large adapter gets
+// its room.
 void AdapterPager::go_on() {
   yielding_.clear();
-  std::vector<std::string> waiting;  // tenants
-  const auto goes_on = [&](const std::string& tenant) { return std::ranges::find(waiting, tenant) == waiting.end(); };
-  while (const engine::AdapterId* const next = coming_.front_if(goes_on)) {
+  std::vector<std::string> passed;  // tenants
+  const auto may_come = [&](const std::string& tenant) { return std::ranges::find(passed, tenant) == passed.end(); };
+  while (const engine::AdapterId* const next = coming_.front_if(may_come)) {
     const auto found = adapters_.find(*next);
     if (found != adapters_.end() && found->second.location == Location::kWaiting) {
       Entry& entry = found->second;
-      const Room room = make_room(entry.tenant, entry.bytes);
+      const Room room = make_room({entry.tenant, entry.bytes, clock_.monotonic() - entry.asked < kUnused});
       // If no page can be written, exceeding the limit is better than making no progress.
       if (room != Room::kMade && counts_.reserved > 0 && !broken()) {
-        choose_yielding(entry.tenant);
-        if (room == Room::kNone) return;
-        waiting.push_back(entry.tenant);
+        if (passed.empty()) choose_yielding(entry.tenant);
+        if (room == Room::kNone || passed.size() == kPassedMax) return;
+        passed.push_back(entry.tenant);
         continue;
       }
       if (!read_back(found->first, entry)) return;
     }
-    (void)coming_.pop_if(goes_on);
+    (void)coming_.pop_if(may_come);
   }
 }
 

@@ -11,15 +11,6 @@ namespace {
 
 using Progress = Operation::Progress;
 
-int64_t state_bytes(const engine::AdapterState& state) {
-  const auto bytes_of = [](const std::vector<engine::LoraTensor>& tensors) {
-    int64_t bytes = 0;
-    for (const auto& tensor : tensors) bytes += static_cast<int64_t>(tensor.a.size() + tensor.b.size());
-    return bytes * static_cast<int64_t>(sizeof(float));
-  };
-  return bytes_of(state.tensors) + bytes_of(state.moments.first) + bytes_of(state.moments.second);
-}
-
 // Where a checkpoint is, and how to get there.
 class CheckpointPlace {
  public:
@@ -36,9 +27,12 @@ class CheckpointPlace {
     return bucket_ == nullptr ? engine::write_checkpoint(directory_, model, state, base_model)
                               : bucket_->write(directory_, model, state, base_model);
   }
-  Result<engine::AdapterState> read(const engine::ModelSpec& model, bool with_optimizer) const {
-    return bucket_ == nullptr ? engine::read_checkpoint(directory_, model, with_optimizer)
-                              : bucket_->read(directory_, model, with_optimizer);
+  // Makes an adapter of what it reads, so that the engine thread has only to take it.
+  Result<engine::DetachedPointer> read(engine::Engine& engine, bool with_optimizer) const {
+    TUFT_ASSIGN(engine::AdapterState state, bucket_ == nullptr
+                                                ? engine::read_checkpoint(directory_, engine.model(), with_optimizer)
+                                                : bucket_->read(directory_, engine.model(), with_optimizer));
+    return engine.adapters().make(std::move(state));
   }
 
  private:
@@ -98,28 +92,29 @@ class LoadState final : public MethodOperation<rpc::LoadState> {
             {"hf_model.load_state", "checkpoint.read.begin", "checkpoint.read.completed", "checkpoint.read.failed"},
             std::move(call)) {}
 
+  bool loads() const override { return true; }
   void run_file() override {
     const telemetry::ContextScope scope(span().context());
-    state_ = place_->read(*model_, request().with_optimizer());
+    read_ = place_->read(*engine_, request().with_optimizer());
   }
 
  private:
   Result<Progress> run(EngineContext& context, v1::LoadStateResponse&) override {
-    if (!state_) {
+    if (!read_) {
       note({{"tuft.optimizer", request().with_optimizer()}});
       TUFT_ASSIGN(place_, CheckpointPlace::find(request().directory(), context.bucket));
-      model_ = &context.engine.model();
+      engine_ = &context.engine;
       return Progress::kFile;
     }
-    TUFT_TRY(*state_);
-    TUFT_TRY(context.engine.adapters().import_state(adapter(), **state_));
+    TUFT_ASSIGN(engine::DetachedPointer read, std::move(*read_));
+    TUFT_TRY(context.engine.adapters().replace(adapter(), std::move(read)));
     context.metrics.load_from_disk.record(to_seconds(context.clock.monotonic() - started()));
     return Progress::kDone;
   }
 
   std::optional<CheckpointPlace> place_;
-  const engine::ModelSpec* model_ = nullptr;
-  std::optional<Result<engine::AdapterState>> state_;
+  engine::Engine* engine_ = nullptr;
+  std::optional<Result<engine::DetachedPointer>> read_;
 };
 
 class AddSampler final : public MethodOperation<rpc::AddSampler> {
@@ -132,32 +127,33 @@ class AddSampler final : public MethodOperation<rpc::AddSampler> {
   bool loads() const override { return true; }
   void run_file() override {
     const telemetry::ContextScope scope(span().context());
-    state_ = place_->read(*model_, false);
+    read_ = place_->read(*engine_, false);
   }
 
  private:
   Result<Progress> run(EngineContext& context, v1::AddSamplerResponse& response) override {
-    if (!state_) {
+    if (!read_) {
       TUFT_ASSIGN(place_, CheckpointPlace::find(request().directory(), context.bucket));
       if (context.adapters.exists(adapter())) {
         return Error{ErrorCode::kAlreadyExists, "the sampler is loaded already", "sampler_exists"};
       }
-      model_ = &context.engine.model();
+      engine_ = &context.engine;
       return Progress::kFile;
     }
-    TUFT_TRY(*state_);
-    const int rank = (*state_)->spec.rank;
-    response.set_size_bytes(state_bytes(**state_));
-    TUFT_TRY(context.adapters.create(adapter(), std::move(**state_), AdapterKind::kSampler, tenant()));
-    context.ranks[adapter()] = rank;
+    TUFT_ASSIGN(engine::DetachedPointer read, std::move(*read_));
+    const engine::LoraSpec spec = read->spec();
+    const int64_t parameters = engine::parameters_of(context.engine.model(), spec);
+    response.set_size_bytes(parameters * static_cast<int64_t>(sizeof(float)));
+    TUFT_TRY(context.adapters.create(adapter(), std::move(read), AdapterKind::kSampler, tenant()));
+    context.ranks[adapter()] = spec.rank;
     context.metrics.load_from_disk.record(to_seconds(context.clock.monotonic() - started()));
-    note({{"tuft.lora_rank", rank}, {"tuft.size_bytes", response.size_bytes()}});
+    note({{"tuft.lora_rank", spec.rank}, {"tuft.size_bytes", response.size_bytes()}});
     return Progress::kDone;
   }
 
   std::optional<CheckpointPlace> place_;
-  const engine::ModelSpec* model_ = nullptr;
-  std::optional<Result<engine::AdapterState>> state_;
+  engine::Engine* engine_ = nullptr;
+  std::optional<Result<engine::DetachedPointer>> read_;
 };
 
 class PublishAdapter final : public MethodOperation<rpc::PublishAdapter> {

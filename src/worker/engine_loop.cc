@@ -22,8 +22,9 @@ constexpr int kStepsInARowMax = 64;
 constexpr double kPassShare = 0.5;
 constexpr Nanos kPassDebtMax = kSecond / 2;
 
-// The page of its adapter, and the page of an adapter that makes room for it.
-constexpr size_t kPagesPerOperation = 2;
+// Its new adapter, or the page of its adapter, which is read and then dropped; and the page of an adapter that makes
+// room for it.
+constexpr size_t kPagesPerOperation = 3;
 
 Error removed_error() {
   return {ErrorCode::kGone, "the model was unloaded before this operation's turn", "adapter_removed"};
@@ -66,10 +67,7 @@ EngineLoop::EngineLoop(engine::Engine& engine, EngineLoopOptions options, engine
              {[this](const engine::AdapterId& adapter) {
                 return queues_.contains(adapter.str()) || samples_.runs_on(adapter);
               },
-              [this](std::unique_ptr<PageJob>& job) {
-                const std::string& tenant = job->tenant;  // the queue reads it before another thread gets the job
-                return pages_.try_push(tenant, std::move(job));
-              }}),
+              [this](std::unique_ptr<PageJob>& job) { return send_to_pages(job); }}),
       samples_(*sampler_, pager_, [this](size_t count) { inbox_.answered(count); }),
       context_{engine_,
                pager_,
@@ -146,7 +144,8 @@ bool EngineLoop::run_once(bool waits) {
   resume_queues();
   const bool nothing = idle();
   if (nothing) gauges_.work_ended(clock_.monotonic());
-  inbox_.take(taken_, waits && nothing);
+  // An adapter may make room because nobody uses it for a time.
+  inbox_.take(taken_, waits && nothing ? pager_.waits() ? kSecond : Inbox::kUntilItemsCome : 0);
   if (nothing) gauges_.work_arrived(clock_.monotonic());
   for (InboxItem& item : taken_) accept(std::move(item));
   taken_.clear();
@@ -298,6 +297,7 @@ void EngineLoop::proceed_or_throw(Queues::iterator at) {
     inbox_.answered(1);
   }
   if (operations.empty()) {
+    pager_.used(adapter);
     queues_.erase(at);
   } else if (queue.training == 0 && !queue.has_turn) {
     add_turn(queue, at->first);
@@ -430,7 +430,7 @@ void EngineLoop::stop() {
   if (page_thread_.joinable()) page_thread_.join();
   // No other thread is left, so this one may touch what they owned.
   std::deque<InboxItem> items;
-  inbox_.take(items, false);
+  inbox_.take(items, 0);
   for (InboxItem& item : items) {
     if (auto* operation = std::get_if<std::unique_ptr<Operation>>(&item)) (*operation)->fail(stopping_error());
     if (auto* sample = std::get_if<NewSample>(&item)) sample->done(stopping_error());

@@ -4,7 +4,8 @@
 // scheduler, which packs those of all adapters into passes. Every other operation waits for those before it in its
 // queue, and for no other queue. The file thread reads and writes checkpoints, in a directory or in a bucket, and the
 // page thread the pages of adapters, which are local: so no adapter waits in its page for a file server or a network.
-// Tenants take turns at each of the two (turn_queue.h).
+// The page thread makes new adapters as well. Both make what they read ready for the engine, so that the engine thread
+// has only to take it. Tenants take turns at each of the two (turn_queue.h).
 #pragma once
 
 #include <atomic>
@@ -14,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <variant>
 
 #include "base/fair_queue.h"
 #include "engine/sample/sampler.h"
@@ -97,11 +99,12 @@ class EngineLoop {
     FairQueue<std::string, std::string> waiting{1};  // queues of the others, by tenant
   };
 
-  // The work of the file thread.
+  // The run_file() of an operation.
   struct FileJob {
     std::string queue;  // of the operation
     Operation* operation = nullptr;
   };
+  using PageWork = std::variant<std::unique_ptr<PageJob>, FileJob>;
 
   void run();
   bool run_once(bool waits);
@@ -137,7 +140,8 @@ class EngineLoop {
   void run_files();
   void run_file(FileJob job);
   void run_pages();
-  void run_page(std::unique_ptr<PageJob> page);
+  void run_page(PageWork work);
+  bool send_to_pages(std::unique_ptr<PageJob>& job);
 
   engine::Engine& engine_;
   TracedTraining training_;
@@ -160,6 +164,7 @@ class EngineLoop {
   FairQueue<std::string, std::string> step_turns_{1};  // those whose first operation is an optimizer step
   std::deque<std::string> stepped_;                    // queues whose step was made and is not answered yet
   Copies loads_;  // from before they are read until the engine has taken them, which may be after a pass of minutes
+  Copies makes_;  // the same of new ones
   Copies saves_;  // until they are written and the engine thread knows
   int steps_before_pass_ = 0;   // turns of step_turns_ since a pass or a step has been waiting
   bool lacked_memory_ = false;  // a queue may lack a turn
@@ -179,7 +184,7 @@ class EngineLoop {
   EngineGauges gauges_;
 
   TurnQueue<FileJob> files_;
-  TurnQueue<std::unique_ptr<PageJob>> pages_;
+  TurnQueue<PageWork> pages_;
   std::atomic<bool> skip_files_{false};
   std::thread engine_thread_;
   std::thread file_thread_;

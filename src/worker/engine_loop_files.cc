@@ -17,12 +17,13 @@ constexpr int kCopiesMax = 8;
 
 // Returns null for an operation without a copy.
 EngineLoop::Copies* EngineLoop::copies_of(const Operation& operation) {
+  if (operation.makes()) return &makes_;
   if (operation.loads()) return &loads_;
   return operation.saves() ? &saves_ : nullptr;
 }
 
-// Gives the first operation to the file thread, or lets it wait until there are fewer copies of its kind. Returns false
-// if it failed.
+// Gives the first operation to the file thread or the page thread, or lets it wait until there are fewer copies of its
+// kind. Returns false if it failed.
 bool EngineLoop::send_to_files(Queues::iterator at) {
   Operation& operation = *at->second.operations.front();
   Copies* const copies = copies_of(operation);
@@ -33,9 +34,13 @@ bool EngineLoop::send_to_files(Queues::iterator at) {
       return {};
     }
     TUFT_TRY(operation.before_file(context_));
-    // Each queue has at most one entry, and there are at most operations_max queues: only memory can be lacking.
-    if (!files_.try_push(operation.tenant(), {at->first, &operation})) return out_of_memory();
-    return {};
+    // Each queue has at most one entry, and there are at most operations_max queues: only memory can be lacking. Only
+    // pages that are dropped could fill the page thread's queue.
+    FileJob job{at->first, &operation};
+    const std::string tenant = operation.tenant();
+    const bool taken =
+        operation.makes() ? pages_.try_push(tenant, PageWork(std::move(job))) : files_.try_push(tenant, std::move(job));
+    return taken ? Status() : out_of_memory();
   });
   if (sent.ok()) {
     if (copies != nullptr && !waits) ++copies->count;
@@ -86,9 +91,19 @@ void EngineLoop::run_file(FileJob job) {
   inbox_.deliver(FileDone{std::move(job.queue)});
 }
 
-void EngineLoop::run_page(std::unique_ptr<PageJob> page) {
+bool EngineLoop::send_to_pages(std::unique_ptr<PageJob>& job) {
+  const std::string& tenant = job->tenant;  // the queue reads it before another thread gets the job
+  PageWork work(std::move(job));
+  if (pages_.try_push(tenant, std::move(work))) return true;
+  job = std::move(std::get<std::unique_ptr<PageJob>>(work));
+  return false;
+}
+
+void EngineLoop::run_page(PageWork work) {
+  if (auto* const file = std::get_if<FileJob>(&work)) return run_file(std::move(*file));
+  auto& page = std::get<std::unique_ptr<PageJob>>(work);
   page->run();
-  inbox_.deliver(std::move(page));
+  if (page->work != PageJob::Work::kDrop) inbox_.deliver(std::move(page));
 }
 
 bool EngineLoop::run_file_step() {

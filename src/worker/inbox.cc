@@ -1,5 +1,7 @@
 #include "worker/inbox.h"
 
+#include <chrono>
+#include <condition_variable>
 #include <new>
 #include <thread>
 #include <utility>
@@ -39,9 +41,17 @@ void Inbox::deliver(InboxItem item) {
   }
 }
 
-void Inbox::take(std::deque<InboxItem>& items, bool wait) {
+void Inbox::take(std::deque<InboxItem>& items, Nanos wait) {
+  const bool for_ever = wait == kUntilItemsCome;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(for_ever ? 0 : wait);
   MutexLock lock(mutex_);
-  while (wait && items_.empty() && !closed_) arrived_.wait(mutex_);
+  while (wait > 0 && items_.empty() && !closed_) {
+    if (for_ever) {
+      arrived_.wait(mutex_);
+    } else if (arrived_.wait_until(mutex_, until) == std::cv_status::timeout) {
+      break;
+    }
+  }
   items_.swap(items);
 }
 

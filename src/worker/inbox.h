@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <variant>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/result.h"
 #include "worker/adapter_pager.h"
@@ -39,9 +41,10 @@ class Inbox {
   std::optional<Error> push(InboxItem& item);
   // The same for an item that is no call and must arrive: waits while there is no memory for it.
   void deliver(InboxItem item);
-  // Moves all items into `items`, which is empty. `wait`: blocks until there is one or the inbox is closed. Needs no
-  // memory.
-  void take(std::deque<InboxItem>& items, bool wait);
+  // Moves all items into `items`, which is empty. Blocks for at most `wait` until there is one or the inbox is closed.
+  // Needs no memory.
+  void take(std::deque<InboxItem>& items, Nanos wait);
+  static constexpr Nanos kUntilItemsCome = std::numeric_limits<Nanos>::max();
   void answered(size_t calls);
   size_t unanswered() const;
   bool empty() const;  // no item waits to be taken

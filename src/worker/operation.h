@@ -95,7 +95,7 @@ engine::AdapterId sampler_adapter(const std::string& sampler_id);
 class Operation {
  public:
   enum class Progress : uint8_t {
-    kFile,      // run_file() must run on the file thread, then advance()
+    kFile,      // run_file() must run on the file thread or the page thread, then advance()
     kTraining,  // the training scheduler has it; advance() must run after EngineContext::trained()
     kStepping,  // it is in EngineContext::steps; advance() must run when they have been taken
     kDone,      // the call is answered
@@ -113,22 +113,26 @@ class Operation {
   virtual bool ends_queue() const { return false; }
   // Returns whether its adapter must be in the engine's memory and not in a page.
   virtual bool needs_adapter() const { return true; }
-  // Returns whether run_file() reads an adapter for which no room was made in the engine yet.
+  // Returns whether run_file() makes an adapter without files. It then runs on the page thread, which waits for no file
+  // server and no network.
+  virtual bool makes() const { return false; }
+  // Returns whether run_file() reads an adapter, which then is beside those in the engine.
   virtual bool loads() const { return false; }
   // Returns whether run_file() writes an adapter, of which before_file() makes a copy.
   virtual bool saves() const { return false; }
   // Returns the trace context of the call.
   virtual telemetry::SpanContext cause() const { return {}; }
-  // Returns the tenant whose turn at the file thread it takes.
+  // Returns the tenant whose turn at the file thread or the page thread it takes.
   virtual std::string tenant() const { return {}; }
   // Runs the next piece on the engine thread.
   virtual Progress advance(EngineContext& context) = 0;
-  // Runs on the engine thread after kFile, right before the file thread gets the operation. One that loads or saves
+  // Runs on the engine thread after kFile, right before another thread gets the operation. One that loads or saves
   // waits for that while many others do. After an error the operation fails.
   virtual Status before_file(EngineContext&) { return {}; }
-  // Reads or writes files on the file thread. Must not touch the engine.
+  // Does what takes long, on the file thread or the page thread. Must not touch the engine, except
+  // AdapterStore::make().
   virtual void run_file() {}
-  // Runs on the file thread when run_file() threw. The next advance() answers with `error`.
+  // Runs on the thread of run_file() when that threw. The next advance() answers with `error`.
   virtual void file_failed(const Error& error) = 0;
   // Answers with `error`; the operation is dropped after that. Runs on the engine thread, or after it has ended.
   virtual void fail(const Error& error) = 0;

@@ -114,7 +114,7 @@ class MethodOperation : public TracedOperation {
     return *progress;
   }
 
-  void file_failed(const Error& error) final { file_error_ = error; }
+  void file_failed(const Error& error) final { file_error_ = copy_of(error); }
 
   void fail(const Error& error) final {
     end(error);

@@ -71,6 +71,7 @@ std::map<SampleRequests::Ticket, SampleRequests::Active>::node_type SampleReques
   if (node.empty() || !node.mapped().adapter) return node;
   const auto count = count_by_adapter_.find(*node.mapped().adapter);
   if (--count->second == 0) count_by_adapter_.erase(count);
+  pager_.used(*node.mapped().adapter);
   return node;
 }
 

@@ -13,12 +13,6 @@ namespace {
 
 using Progress = Operation::Progress;
 
-int64_t count_parameters(const engine::AdapterState& state) {
-  int64_t count = 0;
-  for (const auto& tensor : state.tensors) count += static_cast<int64_t>(tensor.a.size() + tensor.b.size());
-  return count;
-}
-
 Result<engine::LoraSpec> read_spec(const v1::LoraSpec& source, const AdapterLimits& limits) {
   if (source.rank() < 1 || source.rank() > limits.rank_max) {
     return invalid_argument("lora rank must be 1 to " + std::to_string(limits.rank_max) + " (max_lora_rank), got " +
@@ -93,22 +87,38 @@ class CreateAdapter final : public MethodOperation<rpc::CreateAdapter> {
             {"hf_model.create_adapter", "lora.load.begin", "lora.loaded", "lora.load.failed", /*life_cycle=*/true},
             std::move(call)) {}
 
+  bool makes() const override { return true; }
+  void run_file() override {
+    engine::AdapterState state = engine::make_adapter(engine_->model(), spec_);
+    state.optimizer = optimizer_;
+    made_ = engine_->adapters().make(std::move(state));
+  }
+
  private:
   Result<Progress> run(EngineContext& context, v1::CreateAdapterResponse& response) override {
-    note({{"tuft.lora_rank", request().spec().rank()}, {"tuft.lora_alpha", request().spec().alpha()}});
-    TUFT_ASSIGN(const engine::LoraSpec spec, read_spec(request().spec(), context.limits));
-    const auto optimizer = engine::find_optimizer(request().optimizer());
-    if (!optimizer) return internal_error("the request names no optimizer that this worker knows");
-    engine::AdapterState state = engine::make_adapter(context.engine.model(), spec);
-    state.optimizer = *optimizer;
-    response.set_parameters(count_parameters(state));
-    TUFT_TRY(context.adapters.create(adapter(), std::move(state), AdapterKind::kTraining, tenant()));
-    context.ranks[adapter()] = spec.rank;
+    if (!made_) {
+      note({{"tuft.lora_rank", request().spec().rank()}, {"tuft.lora_alpha", request().spec().alpha()}});
+      TUFT_ASSIGN(spec_, read_spec(request().spec(), context.limits));
+      const auto optimizer = engine::find_optimizer(request().optimizer());
+      if (!optimizer) return internal_error("the request names no optimizer that this worker knows");
+      optimizer_ = *optimizer;
+      engine_ = &context.engine;
+      return Progress::kFile;
+    }
+    TUFT_ASSIGN(engine::DetachedPointer made, std::move(*made_));
+    TUFT_TRY(context.adapters.create(adapter(), std::move(made), AdapterKind::kTraining, tenant()));
+    response.set_parameters(engine::parameters_of(context.engine.model(), spec_));
+    context.ranks[adapter()] = spec_.rank;
     context.metrics.load_new.record(to_seconds(context.clock.monotonic() - started()));
-    for (const engine::TargetModule module : spec.target_modules())
+    for (const engine::TargetModule module : spec_.target_modules())
       response.add_target_modules(std::string(engine::module_name(module)));
     return Progress::kDone;
   }
+
+  engine::LoraSpec spec_;
+  engine::Optimizer optimizer_ = engine::Optimizer::kAdamW;
+  engine::Engine* engine_ = nullptr;
+  std::optional<Result<engine::DetachedPointer>> made_;
 };
 
 class RemoveAdapter final : public MethodOperation<rpc::RemoveAdapter> {

@@ -45,6 +45,43 @@ class Adapters final : public AdapterStore {
       return {};
     });
   }
+  Result<DetachedPointer> make(AdapterState state) const override {
+    if constexpr (BackEnd::kDetaches) {
+      return back_end_.guarded("another adapter", [&]() -> Result<DetachedPointer> {
+        TUFT_ASSIGN(Pointer adapter, back_end_.make_adapter(state));
+        return DetachedPointer(std::make_unique<Detached>(std::move(adapter)));
+      });
+    } else {
+      return AdapterStore::make(std::move(state));
+    }
+  }
+  Status attach(const AdapterId& id, DetachedPointer adapter) override {
+    auto* const own = dynamic_cast<Detached*>(adapter.get());
+    if (own == nullptr) return AdapterStore::attach(id, std::move(adapter));
+    return back_end_.guarded("another adapter", [&]() -> Status {
+      TUFT_TRY(check_new(id));
+      add(id, std::move(own->adapter));
+      return {};
+    });
+  }
+  Result<DetachedPointer> detach(const AdapterId& id) override {
+    if constexpr (BackEnd::kDetaches) {
+      return back_end_.guarded("the adapter's way out", [&]() -> Result<DetachedPointer> {
+        TUFT_ASSIGN(Pointer adapter, find(id));
+        DetachedPointer detached = std::make_unique<Detached>(std::move(adapter));
+        TUFT_TRY(remove(id));
+        return detached;
+      });
+    } else {
+      return AdapterStore::detach(id);
+    }
+  }
+  Status replace(const AdapterId& id, DetachedPointer adapter) override {
+    if constexpr (BackEnd::kDetaches) {
+      if (auto* const own = dynamic_cast<Detached*>(adapter.get())) return replace(id, std::move(own->adapter));
+    }
+    return AdapterStore::replace(id, std::move(adapter));
+  }
   Status remove(const AdapterId& id) override {
     TUFT_ASSIGN(const Pointer adapter, find(id));
     release(*adapter);
@@ -54,8 +91,7 @@ class Adapters final : public AdapterStore {
   Result<AdapterState> take(const AdapterId& id) override {
     return back_end_.guarded("a copy of the adapter", [&]() -> Result<AdapterState> {
       TUFT_ASSIGN(const Pointer adapter, find(id));
-      AdapterState state = adapter->state(adapter->has_moments());
-      if (adapter->has_gradient()) state.gradients = adapter->gradients();
+      AdapterState state = whole_state(*adapter);
       TUFT_TRY(remove(id));
       return state;
     });
@@ -71,7 +107,7 @@ class Adapters final : public AdapterStore {
       TUFT_ASSIGN(const Pointer adapter, find(id));
       TUFT_TRY(check_same_layers(adapter->spec(), state.spec));
       TUFT_TRY(check_adapter(back_end_.model(), state));
-      TUFT_TRY(check_same_optimizer(adapter->optimizer(), state));
+      if (state.has_optimizer) TUFT_TRY(check_same_optimizer(adapter->optimizer(), state.optimizer));
       begin_change(*adapter);
       adapter->assign(state);
       return {};
@@ -149,6 +185,33 @@ class Adapters final : public AdapterStore {
   }
 
  private:
+  struct Detached final : DetachedAdapter {
+    explicit Detached(Pointer of) : adapter(std::move(of)) {}
+    const LoraSpec& spec() const override { return adapter->spec(); }
+    Status visit(const Visit& visit) const override {
+      return BackEnd::guarded("a copy of the adapter", [&]() -> Status { return visit(whole_state(*adapter)); });
+    }
+    Pointer adapter;
+  };
+
+  static AdapterState whole_state(const Adapter& adapter) {
+    AdapterState state = adapter.state(adapter.has_moments());
+    if (adapter.has_gradient()) state.gradients = adapter.gradients();
+    return state;
+  }
+  Status replace(const AdapterId& id, Pointer made) {
+    TUFT_ASSIGN(const Pointer old, find(id));
+    TUFT_TRY(check_same_layers(old->spec(), made->spec()));
+    if (made->has_moments()) {
+      TUFT_TRY(check_same_optimizer(old->optimizer(), made->optimizer()));
+    } else {
+      made->set_optimizer(old->optimizer());
+    }
+    release(*old);
+    made->set_version(++last_version_);
+    adapters_.find(id)->second = std::move(made);
+    return {};
+  }
   Status check_new(const AdapterId& id) const {
     if (!contains(id)) return {};
     return Error{ErrorCode::kAlreadyExists, "adapter \"" + id.str() + "\" is already loaded", "adapter_exists"};

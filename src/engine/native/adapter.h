@@ -45,6 +45,7 @@ class Adapter {
 
   const LoraSpec& spec() const { return spec_; }
   Optimizer optimizer() const { return optimizer_; }
+  void set_optimizer(Optimizer optimizer) { optimizer_ = optimizer; }  // requires !has_moments()
   // Returns null if the adapter has no such layer.
   LoraPair* find(TargetModule module, int layer);
   bool has_block_modules() const { return spec_.train_attn || spec_.train_mlp; }

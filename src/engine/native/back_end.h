@@ -32,6 +32,7 @@ class BackEnd {
   double peak_flops() const { return peak_flops_; }
   double assumed_peak_flops() const { return peak_flops_; }
 
+  static constexpr bool kDetaches = true;
   template <typename Function>
   static auto guarded(const char* what, Function&& function) -> decltype(function()) {
     try {
@@ -41,7 +42,7 @@ class BackEnd {
     }
   }
 
-  Result<std::unique_ptr<Adapter>> make_adapter(const AdapterState& state) {
+  Result<std::unique_ptr<Adapter>> make_adapter(const AdapterState& state) const {
     return Adapter::create(model_.spec(), state);
   }
   std::unique_ptr<Adapter> clone(const Adapter& adapter) { return adapter.clone(*pool_); }

@@ -38,6 +38,8 @@ class BackEnd {
   double peak_flops() const { return peak_flops_; }
   double assumed_peak_flops() const { return assumed_peak_flops_; }
 
+  // The memory of the device is needed as soon as an adapter leaves.
+  static constexpr bool kDetaches = false;
   template <typename Function>
   static auto guarded(const char* what, Function&& function) -> decltype(function()) {
     return torch::guarded(what, std::forward<Function>(function));

@@ -31,7 +31,7 @@ class AdapterRoomTest : public ::testing::Test {
   void create(const std::string& id, const std::string& tenant, AdapterKind kind = AdapterKind::kTraining) {
     engine::AdapterState state;
     state.spec.rank = 4;
-    ASSERT_TRUE(pager_->create(AdapterId(id), state, kind, tenant).ok()) << id;
+    ASSERT_TRUE(pager_->create(AdapterId(id), engine::detached(state), kind, tenant).ok()) << id;
     run_jobs();
   }
   // Asks for the adapter, like the first operation of its queue.
@@ -50,7 +50,7 @@ class AdapterRoomTest : public ::testing::Test {
       auto job = std::move(jobs_.front());
       jobs_.pop_front();
       job->run();
-      (void)pager_->finish(std::move(job));
+      if (job->work != PageJob::Work::kDrop) (void)pager_->finish(std::move(job));
     }
   }
   bool is_in(const std::string& id) const { return pager_->in_engine(AdapterId(id)); }
@@ -99,6 +99,39 @@ TEST_F(AdapterRoomTest, TenantWithMoreBytesWaitsForItsOwnAndLetsOthersGoFirst) {
   stops_working("a");
   EXPECT_TRUE(is_in("waits"));
   EXPECT_FALSE(is_in("a"));
+}
+
+TEST_F(AdapterRoomTest, TenantWithMoreBytesWaitsNoLongerThanTenSeconds) {
+  limit_to(180);
+  create("waits", "many");
+  clock_.advance(11 * kSecond);
+  for (const char* id : {"a", "b"}) create(id, "many");
+  create("used", "one");
+  at_work_ = {"a", "b"};  // and they never stop
+  ask("waits");
+  clock_.advance(9 * kSecond);
+  ask("used");
+  pager_->go_on();
+  EXPECT_FALSE(is_in("waits"));
+  clock_.advance(2 * kSecond);
+  pager_->go_on();
+  run_jobs();
+  EXPECT_TRUE(is_in("waits"));
+  EXPECT_FALSE(is_in("used"));
+}
+
+TEST_F(AdapterRoomTest, OthersMakeNoRoomThatIsTooSmall) {
+  limit_to(140);
+  create("waits", "one");
+  clock_.advance(11 * kSecond);
+  create("works", "one");
+  for (const char* id : {"v1", "v2", "v3", "v4"}) create(id, "two", AdapterKind::kSampler);
+  ASSERT_TRUE(is_in("v1") && is_in("v4") && !is_in("waits"));
+  at_work_ = {"works"};
+  ask("waits");
+  for (const char* id : {"v1", "v2", "v3", "v4"})
+    EXPECT_TRUE(is_in(id)) << id << " leaves 20 bytes, and 60 are lacking";
+  EXPECT_FALSE(is_in("waits"));
 }
 
 TEST_F(AdapterRoomTest, AnUnusedAdapterLeavesWhoseverItIs) {

@@ -127,16 +127,18 @@ class EngineLoopTest : public ::testing::Test {
   }
   void create(const std::string& adapter) {
     const auto run = [adapter](EngineContext& context) {
-      EXPECT_TRUE(context.adapters.create(engine::AdapterId(adapter), {}, AdapterKind::kTraining, "").ok());
+      EXPECT_TRUE(
+          context.adapters.create(engine::AdapterId(adapter), engine::detached({}), AdapterKind::kTraining, "").ok());
     };
     EXPECT_TRUE(post({.queue = adapter, .run = run}).get().ok());
   }
   // In a loop without threads: creates an adapter, and posts a forward_backward of it that must succeed.
   void create_training(const std::string& id) {
     const engine::AdapterId adapter = training_adapter(id);
-    auto created = post({.queue = adapter.str(), .run = [adapter](EngineContext& context) {
-                           EXPECT_TRUE(context.adapters.create(adapter, {}, AdapterKind::kTraining, "").ok());
-                         }});
+    auto created =
+        post({.queue = adapter.str(), .run = [adapter](EngineContext& context) {
+                EXPECT_TRUE(context.adapters.create(adapter, engine::detached({}), AdapterKind::kTraining, "").ok());
+              }});
     run_engine();
     EXPECT_TRUE(created.get().ok());
   }
@@ -159,7 +161,7 @@ class EngineLoopTest : public ::testing::Test {
   void create_adapter(const std::string& name) { create_kind(name, AdapterKind::kTraining, ""); }
   void create_kind(const std::string& name, AdapterKind kind, const std::string& tenant) {
     const auto run = [name, kind, tenant](EngineContext& context) {
-      EXPECT_TRUE(context.adapters.create(engine::AdapterId(name), {}, kind, tenant).ok()) << name;
+      EXPECT_TRUE(context.adapters.create(engine::AdapterId(name), engine::detached({}), kind, tenant).ok()) << name;
     };
     auto created = post({.queue = "create", .run = run});
     run_all();

@@ -82,7 +82,8 @@ TEST_F(EngineLoopTest, OneTenantCreatesFasterThanPagesAreWrittenThenAnotherIsNot
   const auto create_of = [&](const std::string& tenant, int number) {
     const engine::AdapterId id(tenant + std::to_string(number));
     auto created = post({.queue = id.str(), .run = [id, tenant](EngineContext& context) {
-                           const Status status = context.adapters.create(id, {}, AdapterKind::kSampler, tenant);
+                           const Status status =
+                               context.adapters.create(id, engine::detached({}), AdapterKind::kSampler, tenant);
                            EXPECT_EQ(status.ok(), context.adapters.exists(id));
                          }});
     run_engine();
@@ -197,9 +198,10 @@ TEST_F(EngineLoopTest, PeakOfTheDeviceIsAssumedThenCustomLossesCountByIt) {
   engine_.assumed_peak = 1e15;
   start(0, false);
   const engine::AdapterId adapter = training_adapter("a");
-  auto created = post({.queue = adapter.str(), .run = [&](EngineContext& context) {
-                         EXPECT_TRUE(context.adapters.create(adapter, {}, AdapterKind::kTraining, "").ok());
-                       }});
+  auto created =
+      post({.queue = adapter.str(), .run = [&](EngineContext& context) {
+              EXPECT_TRUE(context.adapters.create(adapter, engine::detached({}), AdapterKind::kTraining, "").ok());
+            }});
   run_engine();
   EXPECT_TRUE(created.get().ok());
   int passes = 0;
@@ -234,7 +236,8 @@ TEST_F(EngineLoopTest, TooMuchWaitsForItsPageThenNewAdaptersAreRefused) {
   const auto create_now = [&](const std::string& name) {
     Status status;
     auto done = post({.queue = name, .run = [&](EngineContext& context) {
-                        status = context.adapters.create(engine::AdapterId(name), {}, AdapterKind::kTraining, "");
+                        status = context.adapters.create(engine::AdapterId(name), engine::detached({}),
+                                                         AdapterKind::kTraining, "");
                       }});
     run_engine();
     EXPECT_TRUE(done.get().ok());
@@ -266,7 +269,8 @@ TEST_F(EngineLoopTest, TooMuchWaitsForItsPageThenASamplerWithAPageMakesRoom) {
   };
   const auto create_now = [&](const std::string& name, AdapterKind kind = AdapterKind::kTraining) {
     run_now({.queue = name, .run = [=](EngineContext& context) {
-               EXPECT_TRUE(context.adapters.create(engine::AdapterId(name), {}, kind, "").ok()) << name;
+               EXPECT_TRUE(context.adapters.create(engine::AdapterId(name), engine::detached({}), kind, "").ok())
+                   << name;
              }});
   };
   create_now("sampler", AdapterKind::kSampler);
@@ -346,7 +350,7 @@ TEST_F(EngineLoopTest, AnAdapterIsRemovedBeforeItsPageIsWrittenThenItIsNotWritte
   auto done = post({.queue = "a", .run = [&](EngineContext& context) {
                       for (const char* name : {"a", "b"}) {
                         const engine::AdapterId id(name);
-                        EXPECT_TRUE(context.adapters.create(id, {}, AdapterKind::kTraining, "").ok());
+                        EXPECT_TRUE(context.adapters.create(id, engine::detached({}), AdapterKind::kTraining, "").ok());
                       }
                     }});
   run_engine();

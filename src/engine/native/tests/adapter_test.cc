@@ -1,4 +1,7 @@
 // Tests that adapters leave the engine and come back unchanged, and that copies can be sampled from.
+#include <thread>
+
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/native/tests/reference_model.h"
@@ -27,12 +30,25 @@ class NativeAdapter : public ::testing::Test {
     EXPECT_TRUE(engine_->training().backward(std::vector<float>(pack_.targets.size(), -1.0F)).ok());
     return logprobs;
   }
-  // Takes it out of the engine and puts it back.
+  // Takes it out of the engine and puts it back, also as the threads of a worker do that.
   void leave_and_return() {
     auto state = engine_->adapters().take(kId);
     ASSERT_TRUE(state.ok()) << state.error().message;
     EXPECT_FALSE(engine_->adapters().contains(kId));
     ASSERT_TRUE(engine_->adapters().create(kId, *state).ok());
+    auto left = engine_->adapters().detach(kId);
+    ASSERT_TRUE(left.ok()) << left.error().message;
+    EXPECT_FALSE(engine_->adapters().contains(kId));
+    DetachedPointer made;
+    std::thread([&] {
+      const auto make = [&](const AdapterState& whole) -> Status {
+        TUFT_ASSIGN(made, engine_->adapters().make(whole));
+        return {};
+      };
+      EXPECT_TRUE((*left)->visit(make).ok());
+      left->reset();
+    }).join();
+    ASSERT_TRUE(engine_->adapters().attach(kId, std::move(made)).ok());
   }
   // Returns the results of several steps. The adapter leaves and returns at the points that `absent` names.
   std::vector<std::vector<float>> curve(bool absent) {
@@ -74,6 +90,37 @@ TEST_F(NativeAdapter, LeavesAndReturnsThenTheSameBitsAsOneThatStayed) {
   ASSERT_TRUE(engine_->adapters().remove(kId).ok());
   ASSERT_TRUE(engine_->adapters().create(kId, start).ok());
   EXPECT_EQ(curve(true), stayed);
+}
+
+TEST_F(NativeAdapter, IsReplacedThenItIsAsIfItsStateWereImported) {
+  const AdapterState start = engine_->adapters().export_state(kId, false).value();
+  const auto first = curve(false);
+  const AdapterState trained = engine_->adapters().export_state(kId, true).value();
+  const auto imported = [&](const AdapterState& state) {
+    train();  // its gradient is not that of the new weights
+    EXPECT_TRUE(engine_->adapters().import_state(kId, state).ok());
+    return curve(false);
+  };
+  const auto replaced = [&](const AdapterState& state) {
+    train();
+    EXPECT_TRUE(engine_->adapters().replace(kId, engine_->adapters().make(state).value()).ok());
+    return curve(false);
+  };
+  EXPECT_EQ(replaced(start), first) << "without moments";
+  EXPECT_EQ(replaced(trained), imported(trained)) << "with moments";
+  EXPECT_EQ(replaced(start), imported(start));
+}
+
+TEST_F(NativeAdapter, WhatDoesNotFitDoesNotReplaceIt) {
+  EXPECT_EQ(engine_->adapters().make({}).error().code, ErrorCode::kInvalidArgument);
+  const auto replace = [&](const AdapterId& id, int rank) {
+    return engine_->adapters().replace(id, engine_->adapters().make(random_adapter(spec_, rank, 1)).value());
+  };
+  EXPECT_THAT(replace(kId, 8).error().message, ::testing::HasSubstr("another rank"));
+  EXPECT_EQ(replace(AdapterId("x"), 4).error().reason, "adapter_not_loaded");
+  EXPECT_EQ(engine_->adapters().detach(AdapterId("x")).error().reason, "adapter_not_loaded");
+  auto other = engine_->adapters().make(random_adapter(spec_, 4, 1)).value();
+  EXPECT_EQ(engine_->adapters().attach(kId, std::move(other)).error().reason, "adapter_exists");
 }
 
 TEST_F(NativeAdapter, VersionKeepsItsBitsWhileItsSourceTrainsOn) {

@@ -245,6 +245,13 @@ TEST_F(Dimuon, OtherOptimizersAreRefusedAndNamed) {
   weights.moments = {};
   ASSERT_TRUE(engine_->adapters().import_state(AdapterId("adam"), weights).ok());
   EXPECT_EQ(state("adam").optimizer, Optimizer::kAdamW) << "weights do not bring an optimizer";
+  const auto replace = [&](const AdapterState& with) {
+    return engine_->adapters().replace(AdapterId("adam"), engine_->adapters().make(with).value());
+  };
+  EXPECT_NE(message(replace(with_momentum)).find("state is of dimuon, and this model trains with adamw"),
+            std::string::npos);
+  ASSERT_TRUE(replace(weights).ok());
+  EXPECT_EQ(state("adam").optimizer, Optimizer::kAdamW);
 }
 
 }  // namespace
