@@ -42,4 +42,9 @@ Status AdapterStore::replace(const AdapterId& id, DetachedPointer adapter) {
   return adapter->visit([&](const AdapterState& state) { return import_state(id, state); });
 }
 
+Result<DetachedPointer> AdapterStore::copy(const AdapterId& id, bool with_optimizer) const {
+  TUFT_ASSIGN(AdapterState state, export_state(id, with_optimizer));
+  return detached(std::move(state));
+}
+
 }  // namespace tuft::engine

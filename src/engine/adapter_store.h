@@ -56,14 +56,15 @@ class AdapterStore {
   virtual Status import_state(const AdapterId& id, const AdapterState& state) = 0;
 
   // These let other threads do what takes time in proportion to an adapter, as far as the back end can: with `native`
-  // attach(), detach() and replace() move a pointer. They may throw std::bad_alloc, and change nothing then.
-  // Makes an adapter. Thread-safe. Tensors that do not fit the model are refused with kInvalidArgument, here or when
-  // the adapter is attached.
+  // attach(), detach() and replace() move a pointer, and all threads of the engine share in copy(). They may throw
+  // std::bad_alloc, and change nothing then. Makes an adapter. Thread-safe. Tensors that do not fit the model are
+  // refused with kInvalidArgument, here or when the adapter is attached.
   virtual Result<DetachedPointer> make(AdapterState state) const;
-  // The same as create(), take() and import_state() of a state without gradients.
+  // The same as create(), take(), import_state() of a state without gradients, and export_state().
   virtual Status attach(const AdapterId& id, DetachedPointer adapter);
   virtual Result<DetachedPointer> detach(const AdapterId& id);
   virtual Status replace(const AdapterId& id, DetachedPointer adapter);
+  virtual Result<DetachedPointer> copy(const AdapterId& id, bool with_optimizer) const;
 
   // Returns the spec of an adapter, or null if there is none. Valid until the adapter is changed or removed.
   virtual const LoraSpec* spec(const AdapterId& id) const = 0;

@@ -51,13 +51,18 @@ class Save final : public MethodOperation<Method> {
   bool saves() const override { return true; }
   Status before_file(EngineContext& context) override {
     const telemetry::ContextScope scope(this->span().context());
-    TUFT_ASSIGN(state_, context.engine.adapters().export_state(this->adapter(), with_optimizer()));
+    TUFT_ASSIGN(copy_, context.engine.adapters().copy(this->adapter(), with_optimizer()));
     return {};
   }
   void run_file() override {
     const telemetry::ContextScope scope(this->span().context());
-    written_ = place_->write(*model_, state_, this->request().base_model());
-    state_ = {};
+    int64_t size = 0;
+    const Status written = copy_->visit([&](const engine::AdapterState& state) -> Status {
+      TUFT_ASSIGN(size, place_->write(*model_, state, this->request().base_model()));
+      return {};
+    });
+    written_ = written.ok() ? Result<int64_t>(size) : Result<int64_t>(copy_of(written.error()));
+    copy_.reset();
   }
 
  private:
@@ -81,7 +86,7 @@ class Save final : public MethodOperation<Method> {
 
   std::optional<CheckpointPlace> place_;
   const engine::ModelSpec* model_ = nullptr;
-  engine::AdapterState state_;
+  engine::DetachedPointer copy_;
   std::optional<Result<int64_t>> written_;
 };
 

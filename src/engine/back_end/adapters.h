@@ -82,6 +82,16 @@ class Adapters final : public AdapterStore {
     }
     return AdapterStore::replace(id, std::move(adapter));
   }
+  Result<DetachedPointer> copy(const AdapterId& id, bool with_optimizer) const override {
+    if constexpr (BackEnd::kDetaches) {
+      return back_end_.guarded("a copy of the adapter", [&]() -> Result<DetachedPointer> {
+        TUFT_ASSIGN(const Pointer from, find(id));
+        return DetachedPointer(std::make_unique<Detached>(back_end_.clone(*from, with_optimizer), with_optimizer));
+      });
+    } else {
+      return AdapterStore::copy(id, with_optimizer);
+    }
+  }
   Status remove(const AdapterId& id) override {
     TUFT_ASSIGN(const Pointer adapter, find(id));
     release(*adapter);
@@ -91,7 +101,7 @@ class Adapters final : public AdapterStore {
   Result<AdapterState> take(const AdapterId& id) override {
     return back_end_.guarded("a copy of the adapter", [&]() -> Result<AdapterState> {
       TUFT_ASSIGN(const Pointer adapter, find(id));
-      AdapterState state = whole_state(*adapter);
+      AdapterState state = whole_state(*adapter, adapter->has_moments());
       TUFT_TRY(remove(id));
       return state;
     });
@@ -186,16 +196,19 @@ class Adapters final : public AdapterStore {
 
  private:
   struct Detached final : DetachedAdapter {
-    explicit Detached(Pointer of) : adapter(std::move(of)) {}
+    explicit Detached(Pointer of) : adapter(std::move(of)), with_optimizer(adapter->has_moments()) {}
+    Detached(Pointer of, bool with_moments) : adapter(std::move(of)), with_optimizer(with_moments) {}
     const LoraSpec& spec() const override { return adapter->spec(); }
     Status visit(const Visit& visit) const override {
-      return BackEnd::guarded("a copy of the adapter", [&]() -> Status { return visit(whole_state(*adapter)); });
+      return BackEnd::guarded("a copy of the adapter",
+                              [&]() -> Status { return visit(whole_state(*adapter, with_optimizer)); });
     }
     Pointer adapter;
+    bool with_optimizer;  // the state has moments, zeros where the adapter has none
   };
 
-  static AdapterState whole_state(const Adapter& adapter) {
-    AdapterState state = adapter.state(adapter.has_moments());
+  static AdapterState whole_state(const Adapter& adapter, bool with_optimizer) {
+    AdapterState state = adapter.state(with_optimizer);
     if (adapter.has_gradient()) state.gradients = adapter.gradients();
     return state;
   }

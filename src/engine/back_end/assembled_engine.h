@@ -4,7 +4,7 @@
 //   Adapter           spec(), optimizer(), version(), set_version(), memory(), state(), gradients(), has_gradient(),
 //                     has_moments(), assign(), clear_gradients(), mark_gradients(), restore_gradients()
 //   kDetaches         whether any thread may make adapters and use those that are in no store; then Adapter has
-//                     set_optimizer(), and make_adapter() is thread-safe
+//                     set_optimizer(), make_adapter() is thread-safe, and there is clone(adapter, with_moments)
 //   KvSequence        KvSequence<its cache>
 //   guarded(what, f)  returns f(), or the error for the exception that f throws; `what` names what needs memory
 //   make_adapter(state), which refuses an optimizer that it does not have; clone(adapter), bytes_of(spec, trains)

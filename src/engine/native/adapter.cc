@@ -81,11 +81,20 @@ Floats lay_out(std::vector<LoraPair>& pairs, bool zero, const Add& add) {
   return block;
 }
 
-Floats lay_out(std::vector<LoraPair>& pairs, std::span<float> Parameter::*kind) {
-  return lay_out(pairs, true, [kind](LoraPair& pair, Layout& layout) {
+Floats lay_out(std::vector<LoraPair>& pairs, std::span<float> Parameter::*kind, bool zero = true) {
+  return lay_out(pairs, zero, [kind](LoraPair& pair, Layout& layout) {
     layout.add(pair.a.*kind, size_of(pair.rank, pair.in));
     layout.add(pair.b.*kind, size_of(pair.rank, pair.out));
   });
+}
+
+void copy_block(const Floats& from, Floats& to, ThreadPool& pool) {
+  constexpr size_t kPiece = size_t{1} << 16;
+  const auto copy = [&](int index, int) {
+    const size_t begin = static_cast<size_t>(index) * kPiece;
+    std::copy_n(from.data() + begin, std::min(kPiece, from.size() - begin), to.data() + begin);
+  };
+  pool.run(static_cast<int>((from.size() + kPiece - 1) / kPiece), copy);
 }
 
 void clear(Floats& block) {
@@ -111,9 +120,10 @@ Result<std::unique_ptr<Adapter>> Adapter::create(const ModelSpec& model, const A
   return adapter;
 }
 
-std::unique_ptr<Adapter> Adapter::clone(ThreadPool& pool) const {
+std::unique_ptr<Adapter> Adapter::clone(ThreadPool& pool, bool with_moments) const {
   auto copy = std::make_unique<Adapter>();
   copy->spec_ = spec_;
+  copy->optimizer_ = optimizer_;
   copy->layers_ = layers_;
   copy->parameters_ = parameters_;
   for (const LoraPair& from : pairs_) {
@@ -123,12 +133,13 @@ std::unique_ptr<Adapter> Adapter::clone(ThreadPool& pool) const {
   }
   // Nobody gets a token while this runs, and zeroing would take as long as copying: all threads touch the memory first.
   copy->place_weights(false);
-  constexpr size_t kPiece = size_t{1} << 16;
-  const auto fill = [&](int index, int) {
-    const size_t begin = static_cast<size_t>(index) * kPiece;
-    std::copy_n(weights_.data() + begin, std::min(kPiece, weights_.size() - begin), copy->weights_.data() + begin);
-  };
-  pool.run(static_cast<int>((weights_.size() + kPiece - 1) / kPiece), fill);
+  copy_block(weights_, copy->weights_, pool);
+  if (with_moments && has_moments()) {
+    copy->place_moments(false);
+    copy_block(first_, copy->first_, pool);
+    copy_block(second_, copy->second_, pool);
+    copy->step_ = step_;
+  }
   return copy;
 }
 
@@ -206,10 +217,13 @@ void Adapter::refresh(LoraPair& pair, bool is_a) const {
 }
 
 void Adapter::prepare_moments() {
-  if (has_moments()) return;
+  if (!has_moments()) place_moments(true);
+}
+
+void Adapter::place_moments(bool zero) {
   Floats second;
-  if (optimizer_ == Optimizer::kAdamW) second = lay_out(pairs_, &Parameter::second);
-  first_ = lay_out(pairs_, &Parameter::first);
+  if (optimizer_ == Optimizer::kAdamW) second = lay_out(pairs_, &Parameter::second, zero);
+  first_ = lay_out(pairs_, &Parameter::first, zero);
   second_ = std::move(second);
 }
 

@@ -38,8 +38,8 @@ class Adapter {
  public:
   // Returns kInvalidArgument unless the tensors are those that spec and model require. Throws std::bad_alloc.
   static Result<std::unique_ptr<Adapter>> create(const ModelSpec& model, const AdapterState& state);
-  // Returns a copy of the weights, without gradient and moments. Throws std::bad_alloc.
-  std::unique_ptr<Adapter> clone(ThreadPool& pool) const;
+  // Returns a copy of the weights, and of the moments if `with_moments`, without gradient. Throws std::bad_alloc.
+  std::unique_ptr<Adapter> clone(ThreadPool& pool, bool with_moments) const;
   // Returns the most bytes that an adapter can occupy (AdapterStore::bytes_of()).
   static int64_t bytes(const ModelSpec& model, const LoraSpec& spec, bool trains);
 
@@ -81,6 +81,7 @@ class Adapter {
 
  private:
   void place_weights(bool zero);
+  void place_moments(bool zero);
   void drop_mark();
 
   LoraSpec spec_;

@@ -45,7 +45,9 @@ class BackEnd {
   Result<std::unique_ptr<Adapter>> make_adapter(const AdapterState& state) const {
     return Adapter::create(model_.spec(), state);
   }
-  std::unique_ptr<Adapter> clone(const Adapter& adapter) { return adapter.clone(*pool_); }
+  std::unique_ptr<Adapter> clone(const Adapter& adapter, bool with_moments = false) {
+    return adapter.clone(*pool_, with_moments);
+  }
   int64_t bytes_of(const LoraSpec& spec, bool trains) const { return Adapter::bytes(model_.spec(), spec, trains); }
 
   TrainingPass& pass() { return pass_; }

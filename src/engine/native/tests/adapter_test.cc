@@ -1,4 +1,5 @@
 // Tests that adapters leave the engine and come back unchanged, and that copies can be sampled from.
+#include <algorithm>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -109,6 +110,35 @@ TEST_F(NativeAdapter, IsReplacedThenItIsAsIfItsStateWereImported) {
   EXPECT_EQ(replaced(start), first) << "without moments";
   EXPECT_EQ(replaced(trained), imported(trained)) << "with moments";
   EXPECT_EQ(replaced(start), imported(start));
+}
+
+TEST_F(NativeAdapter, ACopyKeepsItsBitsWhileTheAdapterTrainsOn) {
+  const auto same = [](const std::vector<LoraTensor>& left, const std::vector<LoraTensor>& right) {
+    return std::ranges::equal(left, right, [](const LoraTensor& a, const LoraTensor& b) {
+      return a.module == b.module && a.layer == b.layer && a.a == b.a && a.b == b.b;
+    });
+  };
+  const auto expect_copy = [&](bool with_optimizer) {
+    const AdapterState now = engine_->adapters().export_state(kId, with_optimizer).value();
+    const DetachedPointer copy = engine_->adapters().copy(kId, with_optimizer).value();
+    train();
+    ASSERT_TRUE(engine_->training().optim_step(kId, {.learning_rate = 1e-2}).ok());
+    const auto compare = [&](const AdapterState& state) -> Status {
+      EXPECT_TRUE(same(state.tensors, now.tensors));
+      EXPECT_TRUE(same(state.moments.first, now.moments.first));
+      EXPECT_TRUE(same(state.moments.second, now.moments.second));
+      EXPECT_EQ(state.moments.step, now.moments.step);
+      EXPECT_EQ(state.has_optimizer, with_optimizer);
+      EXPECT_EQ(state.optimizer, now.optimizer);
+      EXPECT_TRUE(state.gradients.empty());
+      return {};
+    };
+    ASSERT_TRUE(copy->visit(compare).ok());
+  };
+  expect_copy(true);  // it has no moments yet: zeros
+  expect_copy(true);
+  expect_copy(false);
+  EXPECT_EQ(engine_->adapters().copy(AdapterId("x"), true).error().reason, "adapter_not_loaded");
 }
 
 TEST_F(NativeAdapter, WhatDoesNotFitDoesNotReplaceIt) {
