@@ -95,6 +95,7 @@ class EngineLoop {
   // The operations of one kind that have an adapter in memory beside the engine: few at a time, or as many as wait for
   // a file server that hangs would take all memory.
   struct Copies {
+    const int most;
     int count = 0;
     FairQueue<std::string, std::string> waiting{1};  // queues of the others, by tenant
   };
@@ -163,9 +164,9 @@ class EngineLoop {
   FairQueue<std::string, std::string> turns_{1};
   FairQueue<std::string, std::string> step_turns_{1};  // those whose first operation is an optimizer step
   std::deque<std::string> stepped_;                    // queues whose step was made and is not answered yet
-  Copies loads_;  // from before they are read until the engine has taken them, which may be after a pass of minutes
-  Copies makes_;  // the same of new ones
-  Copies saves_;  // until they are written and the engine thread knows
+  Copies loads_{8};  // from before they are read until the engine has taken them, which may be after a pass of minutes
+  Copies makes_{2};  // the same of new ones: one waits while the next is made
+  Copies saves_{8};  // until they are written and the engine thread knows
   int steps_before_pass_ = 0;   // turns of step_turns_ since a pass or a step has been waiting
   bool lacked_memory_ = false;  // a queue may lack a turn
   std::unique_ptr<engine::Sampler> sampler_;

@@ -8,12 +8,6 @@
 #include "worker/without_exceptions.h"
 
 namespace tuft::worker {
-namespace {
-
-// The most copies of each kind at a time.
-constexpr int kCopiesMax = 8;
-
-}  // namespace
 
 // Returns null for an operation without a copy.
 EngineLoop::Copies* EngineLoop::copies_of(const Operation& operation) {
@@ -27,7 +21,7 @@ EngineLoop::Copies* EngineLoop::copies_of(const Operation& operation) {
 bool EngineLoop::send_to_files(Queues::iterator at) {
   Operation& operation = *at->second.operations.front();
   Copies* const copies = copies_of(operation);
-  const bool waits = copies != nullptr && copies->count == kCopiesMax;
+  const bool waits = copies != nullptr && copies->count == copies->most;
   const Status sent = without_exceptions([&]() -> Status {
     if (waits) {
       copies->waiting.push(operation.tenant(), 1, std::string(at->first));
@@ -53,7 +47,7 @@ bool EngineLoop::send_to_files(Queues::iterator at) {
 
 void EngineLoop::drop_copy(Copies& copies) {
   --copies.count;
-  while (copies.count < kCopiesMax && !copies.waiting.empty()) {
+  while (copies.count < copies.most && !copies.waiting.empty()) {
     const auto at = queues_.find(copies.waiting.pop());
     if (!send_to_files(at)) end_first(at);
   }

@@ -101,6 +101,28 @@ TEST_F(EngineLoopTest, ManyAdaptersAreLoadedThenFewAreInMemoryBeforeTheEngineTak
   EXPECT_EQ(order.size(), 51U);
 }
 
+TEST_F(EngineLoopTest, ManyAdaptersAreMadeThenTwoAreInMemoryBeforeTheEngineTakesThem) {
+  start(0, false);
+  int made = 0;  // and not taken
+  int most = 0;
+  std::vector<std::future<Status>> all;
+  for (int i = 0; i < 20; ++i) {
+    all.push_back(post({.queue = "new " + std::to_string(i),
+                        .file = [&] { most = std::max(most, ++made); },
+                        .makes = true,
+                        .taken = [&] { --made; }}));
+  }
+  run_engine();
+  EXPECT_FALSE(loop_->run_file_step()) << "the file thread may hang";
+  for (int i = 0; i < 10; ++i) {
+    while (loop_->run_page_step()) {
+    }
+    run_engine();
+  }
+  for (auto& one : all) EXPECT_TRUE(is_ready(one));
+  EXPECT_EQ(most, 2);
+}
+
 TEST_F(EngineLoopTest, ManySavesWaitForAFileServerThenFewAdaptersAreCopied) {
   start(0, false);
   constexpr int kAdapters = 20;

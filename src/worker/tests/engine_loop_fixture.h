@@ -28,6 +28,7 @@ struct Script {
   std::function<void(EngineContext&)> run = {};
   std::function<void()> file = {};  // empty: it uses no file
   bool loads = false;
+  bool makes = false;
   std::function<void()> taken = {};  // what was in the file
   bool saves = false;
   std::function<Status()> before_file = {};
@@ -42,6 +43,7 @@ class Scripted final : public Operation {
   bool needs_adapter() const override { return script_.needs_adapter; }
   bool ends_queue() const override { return script_.ends_queue; }
   bool loads() const override { return script_.loads; }
+  bool makes() const override { return script_.makes; }
   bool saves() const override { return script_.saves; }
   Status before_file(EngineContext&) override { return script_.before_file ? script_.before_file() : Status(); }
   Progress advance(EngineContext& context) override {
