@@ -344,6 +344,25 @@ TEST_F(EngineLoopTest, ManySamplersOfOneUserWaitThenUsersTakeTurns) {
   EXPECT_EQ(samples_ended_[2], "v") << "behind one that has room and one that waits";
 }
 
+TEST_F(EngineLoopTest, AnAdapterWorksForLongThenItIsUsedUntilThatEnds) {
+  start(120, false);  // room for two
+  create_kind("x", AdapterKind::kTraining, "one");
+  for (const char* adapter : {"a", "b"}) create_kind(adapter, AdapterKind::kTraining, "many");
+  const auto use = [&](const std::string& adapter, const std::string& tenant, Nanos time) {
+    auto used = post({.queue = adapter, .tenant = tenant, .needs_adapter = true, .run = [&, time](EngineContext&) {
+                        clock_.advance(time);
+                      }});
+    run_engine();
+    const bool stayed = is_ready(used);
+    run_all();
+    EXPECT_TRUE(used.get().ok()) << adapter;
+    return stayed;
+  };
+  EXPECT_TRUE(use("x", "one", 12 * kSecond));
+  for (const char* adapter : {"a", "b"}) EXPECT_FALSE(use(adapter, "many", 0)) << "it was in its page";
+  EXPECT_TRUE(use("x", "one", 0)) << "its work has just ended";
+}
+
 TEST_F(EngineLoopTest, AnAdapterIsRemovedBeforeItsPageIsWrittenThenItIsNotWritten) {
   const RecordedMetrics metrics;
   start(60, false);
