@@ -114,8 +114,9 @@ class FutureStore {
   // Takes in an operation of a former server process that has not finished. Returns null if its request or its key is
   // known already. A record that is not stored yet is stored with its outcome.
   FuturePtr take_in(const FutureRecord& record);
-  // A run goes back to a checkpoint, and these operations of it came after that: their numbers are free, and clients
-  // who ask for a result get the error of its record. Those that are pending still have to be failed.
+  // A run goes back to a checkpoint, and these operations of it came after that: their numbers are free. Clients who
+  // ask for the result of one that is undone get the error of its record; what had failed before stays failed. Those
+  // that are pending still have to be failed.
   void undo(const std::vector<FutureRecord>& records);
 
   // Calls `done` once, when the future has finished or end_wait() is called, or at once with kNotFound or kGone.

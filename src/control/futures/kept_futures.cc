@@ -95,7 +95,9 @@ void FutureStore::undo(const std::vector<FutureRecord>& records) {
       }
       if (!future->is_kept_) continue;
       settled.push_back(&record);
-      if (record.state != FutureSnapshot::State::kFailed) continue;  // its result stays, and its number is free
+      // A result stays, and so does a failure of its own. Their number is free.
+      const bool is_undone = record.state == FutureSnapshot::State::kFailed && record.error.code == ErrorCode::kGone;
+      if (!is_undone) continue;
       (void)finished_.take_out(*future, std::make_shared<const Error>(record.error));
       forget_locked(future, "undone", evicted);
     }

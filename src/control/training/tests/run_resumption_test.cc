@@ -435,6 +435,23 @@ TEST_F(Takeover, ARunThatNoWorkerHoldsGoesBackToItsCheckpoint) {
   EXPECT_EQ(worker().weights_of(run.str()), 3);
 }
 
+// Clients got an HTTP error instead of the failure.
+TEST_F(Takeover, AnOperationThatHadFailedStaysSoWhenItsRunGoesBack) {
+  const RunId run = boot_with_run();
+  value<SaveWeightsResult>(alice, save(run, alice, 1));
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  worker().fail_next("optim_step", internal_error("the worker is out of order"));
+  const RequestId failed = optim_step(run, alice, 3);
+  EXPECT_EQ(failure(alice, failed).code, ErrorCode::kInternal);
+  ASSERT_TRUE(durable().ok());
+  crash_and_boot();
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  const auto again = wait(alice, failed);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(again->error.message, "the worker is out of order");
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+}
+
 // What was saved for samplers stays, although its run goes back, and another operation gets its number.
 TEST_F(Takeover, ANumberThatIsFreeStaysFreeInTheStore) {
   const RunId run = boot_with_run();
