@@ -95,9 +95,7 @@ void FutureStore::undo(const std::vector<FutureRecord>& records) {
       }
       if (!future->is_kept_) continue;
       settled.push_back(&record);
-      // A result stays, and so does a failure of its own. Their number is free.
-      const bool is_undone = record.state == FutureSnapshot::State::kFailed && record.error.code == ErrorCode::kGone;
-      if (!is_undone) continue;
+      if (!is_gone(record)) continue;  // its result, or its own failure, stays, and its number is free
       (void)finished_.take_out(*future, std::make_shared<const Error>(record.error));
       forget_locked(future, "undone", evicted);
     }

@@ -100,6 +100,12 @@ struct FutureRecord {
   std::string created_at;
 };
 
+// Returns whether the operation has no outcome any more: it was undone, or its result could not be kept. A poll for it
+// fails with the record's error. A poll for one that has failed succeeds, and its answer has the error.
+inline bool is_gone(const FutureRecord& future) {
+  return future.state == FutureSnapshot::State::kFailed && future.error.code == ErrorCode::kGone;
+}
+
 std::string to_json(const SessionRecord& record);
 std::string to_json(const RunRecord& record);
 std::string to_json(const RunMetadataRecord& record);

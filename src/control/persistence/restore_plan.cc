@@ -58,10 +58,6 @@ struct Boundary {
   }
 };
 
-bool is_gone(const FutureRecord& future) {
-  return future.state == State::kFailed && future.error.code == ErrorCode::kGone;
-}
-
 struct RunPlan {
   RestoredRun* run = nullptr;
   Boundary boundary;
