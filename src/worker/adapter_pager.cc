@@ -60,7 +60,7 @@ std::string_view kind_name_of(AdapterKind kind) {
 }
 
 std::string_view direction_of(const PageJob& job) {
-  return job.work == PageJob::Work::kWrite ? "out" : "in";
+  return job.writes() ? "out" : "in";
 }
 
 std::string_view result_of(const PageJob& job) {
@@ -241,8 +241,8 @@ Result<int64_t> AdapterPager::copy_to_sampler(const engine::AdapterId& source, c
     TUFT_TRY(store_.clone(source, sampler));
     add(sampler, AdapterKind::kSampler, spec, tenant);
   } else {
-    TUFT_ASSIGN(engine::AdapterState state, store_.export_state(source, false));
-    TUFT_TRY(create(sampler, engine::detached(std::move(state)), AdapterKind::kSampler, tenant));
+    TUFT_ASSIGN(engine::DetachedPointer copy, store_.copy(source, false));
+    TUFT_TRY(create(sampler, std::move(copy), AdapterKind::kSampler, tenant));
   }
   published_.record(to_seconds(clock_.monotonic() - begin));
   return engine::parameters_of(model_, spec) * static_cast<int64_t>(sizeof(float));
@@ -281,11 +281,11 @@ bool AdapterPager::page_out(const engine::AdapterId& id, Entry& entry) {
 // Takes the content only when nothing else needs memory. Without memory it returns false.
 bool AdapterPager::send(const engine::AdapterId& id, Entry& entry, PageJob::Work work,
                         engine::DetachedPointer* content) try {
-  const bool out = work == PageJob::Work::kWrite;
   auto job = std::make_unique<PageJob>();
   job->number = entry.job = ++last_job_;
   job->adapter = id;
   job->work = work;
+  const bool out = job->writes();
   job->store = &store_;
   job->directory = options_.directory;
   job->tenant = entry.tenant;
@@ -344,9 +344,8 @@ void AdapterPager::bring_back(const engine::AdapterId& id, const telemetry::Span
 }
 
 std::optional<AdapterPager::Arrival> AdapterPager::finish(std::unique_ptr<PageJob> job) {
-  const bool out = job->work == PageJob::Work::kWrite;
   counts_.leaving -= job->bytes;
-  if (out) {
+  if (job->writes()) {
     const auto own = leaving_of_.find(job->tenant);
     own->second -= job->bytes;
     if (own->second == 0) leaving_of_.erase(own);
@@ -355,7 +354,7 @@ std::optional<AdapterPager::Arrival> AdapterPager::finish(std::unique_ptr<PageJo
   record(*job, found == adapters_.end() ? AdapterKind::kTraining : found->second.kind);
   std::optional<Arrival> arrival;
   const bool is_removed = found == adapters_.end() || found->second.page != job->page;
-  if (!is_removed) arrival = out ? finish_out(*job, found->second) : finish_in(*job, found->second);
+  if (!is_removed) arrival = job->writes() ? finish_out(*job, found->second) : finish_in(*job, found->second);
   if (job->page.use_count() == 1) drop(std::move(job));
   return arrival;
 }
@@ -410,7 +409,6 @@ std::optional<AdapterPager::Arrival> AdapterPager::finish_in(PageJob& job, Entry
 // A move for whose record there is no memory is not logged.
 void AdapterPager::record(PageJob& job, AdapterKind kind) const try {
   const telemetry::Label model = {"base_model", base_model_};
-  const bool out = job.work == PageJob::Work::kWrite;
   const telemetry::Label direction = {"direction", direction_of(job)};
   const double seconds = to_seconds(clock_.monotonic() - job.begin);
   const telemetry::ContextScope scope(job.span.context());
@@ -421,8 +419,8 @@ void AdapterPager::record(PageJob& job, AdapterKind kind) const try {
   if (job.status.ok()) {
     job.span.set_attribute("tuft.size_bytes", job.page->bytes());
     metrics::engine().lora_page_io.add(job.page->bytes(), {model, direction});
-    telemetry::log_debug(out ? telemetry::Name("lora.paged_out") : telemetry::Name("lora.paged_in"),
-                         out ? "an adapter was written to its page" : "an adapter was read from its page",
+    telemetry::log_debug(job.writes() ? telemetry::Name("lora.paged_out") : telemetry::Name("lora.paged_in"),
+                         job.writes() ? "an adapter was written to its page" : "an adapter was read from its page",
                          {{"tuft.base_model", base_model_},
                           {"tuft.lora_id", job.adapter.str()},
                           {"tuft.adapter_kind", kind_name},

@@ -64,6 +64,7 @@ struct PageJob {
   // Writes nothing, and drops the content, if the adapter was removed meanwhile. Does not throw: a lack of memory is
   // the status kResourceExhausted.
   void run();
+  bool writes() const { return work == Work::kWrite; }
 
   uint64_t number = 0;
   engine::AdapterId adapter;

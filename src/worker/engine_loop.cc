@@ -22,6 +22,9 @@ constexpr int kStepsInARowMax = 64;
 constexpr double kPassShare = 0.5;
 constexpr Nanos kPassDebtMax = kSecond / 2;
 
+// The longest time for which the engine thread waits without looking again whether it has work.
+constexpr Nanos kIdleWait = 3600 * kSecond;
+
 // Its new adapter, or the page of its adapter, which is read and then dropped; and the page of an adapter that makes
 // room for it.
 constexpr size_t kPagesPerOperation = 3;
@@ -144,8 +147,9 @@ bool EngineLoop::run_once(bool waits) {
   resume_queues();
   const bool nothing = idle();
   if (nothing) gauges_.work_ended(clock_.monotonic());
-  // An adapter may make room because nobody uses it for a time.
-  inbox_.take(taken_, waits && nothing ? pager_.waits() ? kSecond : Inbox::kUntilItemsCome : 0);
+  // Room for an adapter that waits may come with time alone, because nobody uses another one.
+  const Nanos longest = pager_.waits() ? kSecond : kIdleWait;
+  inbox_.take(taken_, waits && nothing ? longest : 0);
   if (nothing) gauges_.work_arrived(clock_.monotonic());
   for (InboxItem& item : taken_) accept(std::move(item));
   taken_.clear();

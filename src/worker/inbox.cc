@@ -42,15 +42,10 @@ void Inbox::deliver(InboxItem item) {
 }
 
 void Inbox::take(std::deque<InboxItem>& items, Nanos wait) {
-  const bool for_ever = wait == kUntilItemsCome;
-  const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(for_ever ? 0 : wait);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(wait);
   MutexLock lock(mutex_);
   while (wait > 0 && items_.empty() && !closed_) {
-    if (for_ever) {
-      arrived_.wait(mutex_);
-    } else if (arrived_.wait_until(mutex_, until) == std::cv_status::timeout) {
-      break;
-    }
+    if (arrived_.wait_until(mutex_, until) == std::cv_status::timeout) break;
   }
   items_.swap(items);
 }

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,7 +43,6 @@ class Inbox {
   // Moves all items into `items`, which is empty. Blocks for at most `wait` until there is one or the inbox is closed.
   // Needs no memory.
   void take(std::deque<InboxItem>& items, Nanos wait);
-  static constexpr Nanos kUntilItemsCome = std::numeric_limits<Nanos>::max();
   void answered(size_t calls);
   size_t unanswered() const;
   bool empty() const;  // no item waits to be taken

@@ -34,6 +34,18 @@ class AdapterRoomTest : public ::testing::Test {
     ASSERT_TRUE(pager_->create(AdapterId(id), engine::detached(state), kind, tenant).ok()) << id;
     run_jobs();
   }
+  // The tenant "many" works with "a" and "b", and "one" has "used", which does not work now. "waits" of "many" and
+  // "asks" of "two" are in their pages. There is room for three.
+  void let_many_work_beside_one() {
+    limit_to(180);
+    create("waits", "many");
+    create("asks", "two");
+    clock_.advance(11 * kSecond);
+    for (const char* id : {"a", "b"}) create(id, "many");
+    create("used", "one");
+    ASSERT_TRUE(is_in("a") && is_in("b") && is_in("used") && !is_in("waits") && !is_in("asks"));
+    at_work_ = {"a", "b"};
+  }
   // Asks for the adapter, like the first operation of its queue.
   void ask(const std::string& id) {
     pager_->used(AdapterId(id));
@@ -82,14 +94,7 @@ TEST_F(AdapterRoomTest, AnAdapterOfTheTenantWithMostBytesLeaves) {
 }
 
 TEST_F(AdapterRoomTest, TenantWithMoreBytesWaitsForItsOwnAndLetsOthersGoFirst) {
-  limit_to(180);
-  create("waits", "many");
-  create("asks", "two");
-  clock_.advance(11 * kSecond);
-  for (const char* id : {"a", "b"}) create(id, "many");
-  create("used", "one");
-  ASSERT_TRUE(is_in("a") && is_in("b") && is_in("used") && !is_in("waits") && !is_in("asks"));
-  at_work_ = {"a", "b"};
+  let_many_work_beside_one();
   ask("waits");
   EXPECT_FALSE(is_in("waits")) << "its tenant has more than the one whose adapter could leave";
   ask("asks");
@@ -102,12 +107,7 @@ TEST_F(AdapterRoomTest, TenantWithMoreBytesWaitsForItsOwnAndLetsOthersGoFirst) {
 }
 
 TEST_F(AdapterRoomTest, TenantWithMoreBytesWaitsNoLongerThanTenSeconds) {
-  limit_to(180);
-  create("waits", "many");
-  clock_.advance(11 * kSecond);
-  for (const char* id : {"a", "b"}) create(id, "many");
-  create("used", "one");
-  at_work_ = {"a", "b"};  // and they never stop
+  let_many_work_beside_one();  // and what works never stops
   ask("waits");
   clock_.advance(9 * kSecond);
   ask("used");
