@@ -1,31 +1,58 @@
 #include "engine/sample/step_cost.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 namespace tuft::engine {
 namespace {
 
-constexpr double kKept = 1 - 1.0 / 64;
+// A mean is that of so many steps, about.
+constexpr int kStepsOfMean = 16;
 
-// Below this part of the squared mean, the variance of the sizes says too little about the slope.
-constexpr double kVarianceMin = 0.01;
+// A step that was interrupted may take very long; it counts as no more than this many times the mean.
+constexpr double kTimesMeanMax = 2;
+
+// Below this part of its maximum, the determinant of the fit says that the sizes are too close to each other.
+constexpr double kDeterminantMin = 0.01;
 
 }  // namespace
 
-void StepCost::stepped(size_t tokens, Nanos duration) {
-  const auto size = static_cast<double>(tokens);
-  const auto time = static_cast<double>(duration);
-  steps_ = kKept * steps_ + 1;
-  tokens_ = kKept * tokens_ + size;
-  tokens_squared_ = kKept * tokens_squared_ + size * size;
-  time_ = kKept * time_ + time;
-  tokens_by_time_ = kKept * tokens_by_time_ + size * time;
+void StepCost::Steps::add(double more_tokens, double more_time) {
+  if (count > 0) more_time = std::min(more_time, kTimesMeanMax * time);
+  count = std::min(count + 1, kStepsOfMean);
+  tokens += (more_tokens - tokens) / count;
+  time += (more_time - time) / count;
+}
 
-  const double spread = steps_ * tokens_squared_ - tokens_ * tokens_;  // variance * steps_^2
-  if (spread <= kVarianceMin * tokens_ * tokens_) return;
-  const double per_token = (steps_ * tokens_by_time_ - tokens_ * time_) / spread;
-  const double fixed = (time_ - per_token * tokens_) / steps_;
+void StepCost::stepped(size_t tokens, Nanos duration) {
+  if (tokens == 0 || duration <= 0) return;
+  const auto size = static_cast<size_t>(std::bit_width(tokens)) - 1;
+  sizes_[std::min(size, kSizes - 1)].add(static_cast<double>(tokens), static_cast<double>(duration));
+  fit();
+}
+
+// Minimises the sum of ((fixed + per_token * tokens) / time - 1)^2 over the means.
+void StepCost::fit() {
+  double x = 0;  // sums of 1 / time, of tokens / time, and of their products
+  double y = 0;
+  double xx = 0;
+  double xy = 0;
+  double yy = 0;
+  for (const Steps& steps : sizes_) {
+    if (steps.count == 0) continue;
+    const double one = 1 / steps.time;
+    const double many = steps.tokens / steps.time;
+    x += one;
+    y += many;
+    xx += one * one;
+    xy += one * many;
+    yy += many * many;
+  }
+  const double determinant = xx * yy - xy * xy;
+  if (determinant <= kDeterminantMin * xx * yy) return;
+  const double fixed = (x * yy - y * xy) / determinant;
+  const double per_token = (y * xx - x * xy) / determinant;
   fixed_in_tokens_ = per_token > 0 ? std::max(0.0, fixed / per_token) : std::numeric_limits<double>::infinity();
 }
 

@@ -1,8 +1,11 @@
 // StepCost: how the time of a step depends on its tokens, where one with a scored row, or with many positions to attend
-// to, counts as several (Schedule). It fits `fixed + per_token * tokens` to the newest steps (least squares, in which
-// the weight of a step falls by 1/64 with each step after it). Confined to the engine thread.
+// to, counts as several (Schedule). It keeps the mean time of the newest steps of each size, by powers of two, and fits
+// `fixed + per_token * tokens` to these means, with the least squares of the relative errors. What it knows of small
+// steps thus stays although many large ones follow: from those alone the fixed part cannot be told, and if it seemed
+// large, tenants that share would get no smaller steps, which could correct it. Confined to the engine thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <optional>
 
@@ -12,6 +15,7 @@ namespace tuft::engine {
 
 class StepCost {
  public:
+  // Ignores a step without tokens or time.
   void stepped(size_t tokens, Nanos duration);
 
   // Returns fixed / per_token: how many tokens take as long as the part of a step that does not depend on its tokens.
@@ -19,12 +23,19 @@ class StepCost {
   std::optional<double> fixed_in_tokens() const { return fixed_in_tokens_; }
 
  private:
-  // Weighted sums over the steps.
-  double steps_ = 0;
-  double tokens_ = 0;
-  double tokens_squared_ = 0;
-  double time_ = 0;
-  double tokens_by_time_ = 0;
+  // Of the steps of one size: means over the newest of them, in which the weight of each falls with those after it.
+  struct Steps {
+    int count = 0;
+    double tokens = 0;
+    double time = 0;
+
+    void add(double more_tokens, double more_time);
+  };
+  static constexpr size_t kSizes = 24;
+
+  void fit();
+
+  std::array<Steps, kSizes> sizes_;  // [i]: of 2^i to 2^(i + 1) - 1 tokens, the last one also of more
   std::optional<double> fixed_in_tokens_;
 };
 
