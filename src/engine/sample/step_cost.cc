@@ -7,9 +7,6 @@
 namespace tuft::engine {
 namespace {
 
-// A mean is that of so many steps, about.
-constexpr int kStepsOfMean = 16;
-
 // A step that was interrupted may take very long; it counts as no more than this many times the mean.
 constexpr double kTimesMeanMax = 2;
 
@@ -18,17 +15,14 @@ constexpr double kDeterminantMin = 0.01;
 
 }  // namespace
 
-void StepCost::Steps::add(double more_tokens, double more_time) {
-  if (count > 0) more_time = std::min(more_time, kTimesMeanMax * time);
-  count = std::min(count + 1, kStepsOfMean);
-  tokens += (more_tokens - tokens) / count;
-  time += (more_time - time) / count;
-}
-
 void StepCost::stepped(size_t tokens, Nanos duration) {
   if (tokens == 0 || duration <= 0) return;
   const auto size = static_cast<size_t>(std::bit_width(tokens)) - 1;
-  sizes_[std::min(size, kSizes - 1)].add(static_cast<double>(tokens), static_cast<double>(duration));
+  Steps& steps = sizes_[std::min(size, kSizes - 1)];
+  auto time = static_cast<double>(duration);
+  if (!steps.time.is_empty()) time = std::min(time, kTimesMeanMax * steps.time.mean());
+  steps.tokens.add(static_cast<double>(tokens));
+  steps.time.add(time);
   fit();
 }
 
@@ -40,9 +34,9 @@ void StepCost::fit() {
   double xy = 0;
   double yy = 0;
   for (const Steps& steps : sizes_) {
-    if (steps.count == 0) continue;
-    const double one = 1 / steps.time;
-    const double many = steps.tokens / steps.time;
+    if (steps.time.is_empty()) continue;
+    const double one = 1 / steps.time.mean();
+    const double many = steps.tokens.mean() / steps.time.mean();
     x += one;
     y += many;
     xx += one * one;

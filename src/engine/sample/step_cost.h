@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "engine/sample/newest_mean.h"
 
 namespace tuft::engine {
 
@@ -23,13 +24,10 @@ class StepCost {
   std::optional<double> fixed_in_tokens() const { return fixed_in_tokens_; }
 
  private:
-  // Of the steps of one size: means over the newest of them, in which the weight of each falls with those after it.
+  // Of one size.
   struct Steps {
-    int count = 0;
-    double tokens = 0;
-    double time = 0;
-
-    void add(double more_tokens, double more_time);
+    NewestMean tokens;
+    NewestMean time;
   };
   static constexpr size_t kSizes = 24;
 

@@ -27,11 +27,10 @@ std::vector<const Request*> requests_of(std::span<const Slot> slots) {
 }  // namespace
 
 bool StepTrace::is_slow(StepPhase phase, Nanos duration) {
-  Mean& mean = means_[static_cast<size_t>(phase)];
-  const auto nanos = static_cast<double>(duration);
-  const bool slow = mean.steps >= kSlowAfter && nanos > kSlowFactor * mean.nanos;
-  mean.steps = std::min(mean.steps + 1, kSlowAfter);
-  mean.nanos += (nanos - mean.nanos) / mean.steps;
+  NewestMean& nanos = means_[static_cast<size_t>(phase)];
+  const auto newest = static_cast<double>(duration);
+  const bool slow = nanos.is_full() && newest > kSlowFactor * nanos.mean();
+  nanos.add(newest);
   return slow;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "engine/decode_engine.h"
+#include "engine/sample/newest_mean.h"
 #include "engine/sample/request_state.h"
 #include "engine/sample/step_metrics.h"
 
@@ -20,11 +21,10 @@ namespace tuft::engine {
 class StepTrace {
  public:
   static constexpr int kEvery = 128;
-  // A step is slow if it takes kSlowFactor times the mean of its phase, which needs kSlowAfter steps. Spans of slow
-  // steps are at least kSlowPause steps apart.
+  // A step is slow if it takes kSlowFactor times the mean of its phase, which must be full. Spans of slow steps are at
+  // least kSlowPause steps apart.
   static constexpr double kSlowFactor = 4;
   static constexpr int kSlowPause = 16;
-  static constexpr int kSlowAfter = 16;
   static constexpr size_t kLinksMax = 32;
 
   explicit StepTrace(std::string base_model) : base_model_(std::move(base_model)) {}
@@ -38,15 +38,10 @@ class StepTrace {
                const Status& status);
 
  private:
-  struct Mean {
-    int steps = 0;
-    double nanos = 0;
-  };
-
   bool is_slow(StepPhase phase, Nanos duration);
 
   const std::string base_model_;
-  std::array<Mean, kStepPhases> means_;
+  std::array<NewestMean, kStepPhases> means_;  // of their steps, in ns
   int64_t steps_ = 0;
   int64_t last_slow_ = -kSlowPause;
 };
